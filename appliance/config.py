@@ -1,0 +1,81 @@
+"""The whole configuration of a box: one TOML file, read into frozen Structs.
+
+Every key has a default, so an empty file is a working desktop box. A key that is not below is
+refused (`appliance.config_file` says how).
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from appliance.identity import Limits
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+CountOrAuto = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The door."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    body_limit_bytes: PositiveInt = 2 * 1024 * 1024
+    body_timeout_s: Seconds = 20.0
+    drain_s: Seconds = 30.0
+    first_event_timeout_s: Seconds = 300.0
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The motor. 0 means: choose by the machine and the model."""
+
+    preload: tuple[str, ...] = ("smollm2:135m",)
+    num_threads: CountOrAuto = 0
+    num_slots: CountOrAuto = 0
+    context_tokens: CountOrAuto = 0
+    step_tokens: CountOrAuto = 0
+
+
+class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the box takes at once, and what a key without limits of its own may use."""
+
+    max_in_flight: PositiveInt = 64
+    max_queued: PositiveInt = 256
+    queue_timeout_s: Seconds = 60.0
+    per_key: Limits = Limits()
+
+
+class GuardrailsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Words that may neither enter nor leave."""
+
+    denied_words: tuple[str, ...] = ()
+
+
+class StoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where state is kept. An empty url means the embedded database in the home folder.
+
+    `postgresql+psycopg://user:password@host/name` for PostgreSQL.
+    """
+
+    url: str = ""
+
+
+class LogsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much is written to the log."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One box."""
+
+    profile: Literal["desktop"] = "desktop"
+    aliases: dict[str, str] = {}
+    gateway: GatewayConfig = GatewayConfig()
+    engine: EngineConfig = EngineConfig()
+    limits: LimitsConfig = LimitsConfig()
+    guardrails: GuardrailsConfig = GuardrailsConfig()
+    store: StoreConfig = StoreConfig()
+    logs: LogsConfig = LogsConfig()

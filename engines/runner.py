@@ -1,0 +1,192 @@
+"""What an engine must be able to do to be driven by the scheduler, and the names engines go by.
+
+A runner owns one model on one device: its tokenizer, its KV memory and its forward pass. It knows
+nothing of requests, queues, text or sockets. Adding an engine means adding a folder with a runner
+and one line in `RUNNERS`.
+"""
+
+import importlib
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from engines.protocol import ModelFacts
+from engines.sequence import Sequence
+
+
+class RunnerOptions(Struct, frozen=True, kw_only=True):
+    """How a runner shall be started. 0 means: choose by the machine and the model."""
+
+    model: str
+    path: Path
+    context_tokens: int = 0
+    num_slots: int = 0
+    num_threads: int = 0
+    step_tokens: int = 0
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """A run of one sequence's tokens to be computed in this step.
+
+    Computes `token_ids[start : start + length]`. When that reaches the last known token,
+    `samples` is true and the step answers with one new token for this sequence.
+    """
+
+    sequence: Sequence
+    start: int
+    length: int
+    samples: bool
+
+
+class StepPlan(Struct, frozen=True, kw_only=True):
+    """What one step computes, decodes (length 1) before prefill chunks."""
+
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed by this step."""
+        return sum(chunk.length for chunk in self.chunks)
+
+
+class Logprob(Struct, frozen=True, kw_only=True):
+    """A token id and its natural-log probability."""
+
+    token_id: int
+    logprob: float
+
+
+class Sampled(Struct, frozen=True, kw_only=True):
+    """The token chosen for a sequence, with logprobs where its SamplingParams ask for them."""
+
+    token_id: int
+    logprob: Logprob | None = None
+    top: tuple[Logprob, ...] = ()
+
+
+class RowError(Struct, frozen=True, kw_only=True):
+    """This sequence's row failed (for example: not a number); the others are fine."""
+
+    code: str
+    message: str
+
+
+class OutOfKvError(Exception):
+    """The device had no room for the step; nothing was computed. Pre-empt and retry."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back, exactly as the model's own vocabulary has it."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
+    def chat_template(self) -> str | None:
+        """The model's Jinja chat template; None when it has none."""
+
+    @property
+    def bos_text(self) -> str: ...
+
+    @property
+    def eos_text(self) -> str: ...
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a prompt starts with BOS."""
+
+    @property
+    def control_markers(self) -> tuple[str, ...]:
+        """The texts of all control tokens, longest first."""
+
+    def encode(self, text: str, *, markers: bool) -> list[int]:
+        """Token ids of `text`, no BOS added. With `markers`, texts of control tokens become them.
+
+        Safe to call from another thread than the step loop's.
+        """
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes that a token stands for; empty for a control token."""
+
+    def ends_generation(self, token_id: int) -> bool:
+        """Whether this token means: the answer is complete."""
+
+
+class KvManager(Protocol):
+    """Who keeps whose keys and values. Pure bookkeeping: the runner carries out what it decides.
+
+    What a released sequence had computed stays reusable (evictable) for prompts of the same salt.
+    """
+
+    @property
+    def total_tokens(self) -> int: ...
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens held by running sequences."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens held by nobody, kept for reuse."""
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Give a waiting sequence a place for all its known tokens, or say no and change nothing.
+
+        On success `sequence.num_computed` (and, the first time, `num_cached`) is the length of the
+        prefix found in the cache, at most `len(token_ids) - 1`.
+        """
+
+    def grow(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Make sure a running sequence can hold `num_tokens` in all; False: no room now."""
+
+    def release(self, sequence: Sequence, *, reusable: bool = True) -> None:
+        """Take a running sequence's place back; with `reusable` its computed tokens stay cached."""
+
+
+class Runner(Protocol):
+    """One model on one device."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def kv(self) -> KvManager: ...
+
+    @property
+    def step_tokens(self) -> int:
+        """Most tokens one step may compute."""
+
+    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
+        """Compute the plan; answer chunk by chunk (None where a chunk does not sample).
+
+        Raises OutOfKvError with nothing computed. Any other exception ends the replica.
+        """
+
+    def close(self) -> None:
+        """Give memory and device back."""
+
+
+Start: TypeAlias = Callable[[RunnerOptions], Runner]
+
+
+def _echo(options: RunnerOptions) -> Runner:
+    start: Start = importlib.import_module("engines.echo.runner").start
+    return start(options)
+
+
+def _llamacpp(options: RunnerOptions) -> Runner:
+    start: Start = importlib.import_module("engines.llamacpp.runner").start
+    return start(options)
+
+
+# Lazy, so that naming an engine does not import its libraries.
+RUNNERS: Final[dict[str, Start]] = {
+    "echo": _echo,
+    "llamacpp": _llamacpp,
+}

@@ -1,0 +1,65 @@
+"""One choice being generated: the mutable record that scheduler and worker share.
+
+A sequence is owned by one worker loop and touched by no other thread.
+"""
+
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
+
+from appliance.generation import FinishReason, SamplingParams
+
+
+class SequenceState(Enum):
+    """Where a sequence stands. Legal moves: WAITING -> RUNNING -> FINISHED, RUNNING -> WAITING
+    (pre-empted), WAITING -> FINISHED (cancelled or refused)."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence(Struct, kw_only=True, eq=False):
+    """Tokens of one choice and how far the engine has come with them.
+
+    `token_ids` is prompt then output. `num_computed` tokens have their keys and values in the
+    cache; the step loop's only job is to bring it up to `len(token_ids)`, and each time it gets
+    there a new token is sampled and appended. `kv` belongs to the runner's KvManager alone.
+    """
+
+    request_id: str
+    index: int
+    num_prompt_tokens: int
+    token_ids: list[int]
+    max_tokens: int
+    sampling: SamplingParams
+    seed: int
+    cache_salt: bytes = b""
+    priority: int = 0
+    arrived_at: float = 0.0
+
+    state: SequenceState = SequenceState.WAITING
+    num_computed: int = 0
+    num_cached: int = 0
+    num_preemptions: int = 0
+    scheduled_at: float = 0.0
+    first_token_at: float = 0.0
+    finish_reason: FinishReason | None = None
+    leader: "Sequence | None" = None
+    kv: Any = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        """How many tokens have been sampled."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed(self) -> int:
+        """How many known tokens the cache does not hold yet."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def is_prefilling(self) -> bool:
+        """More than the last token is uncomputed: a prompt, or recompute after pre-emption."""
+        return self.num_uncomputed > 1
