@@ -33,14 +33,14 @@ class StopMatcher:
 
     def push(self, text: str) -> str:
         """The text that may be shown now; empty for ever once `matched`."""
-        if self.matched or not self._root.children:
-            return "" if self.matched else text
+        if self.matched:
+            return ""
+        if not self._root.children:
+            return text
         searched = len(self._held)
         self._held += text
-        for end, character in enumerate(text, start=searched + 1):
-            self._step(character, end)
-            if self.matched:
-                break
+        steps = (self._step(character, end) for end, character in enumerate(text, searched + 1))
+        self.matched = any(steps)
         return self._show(end=len(self._held) - self._node.depth)
 
     def finish(self) -> str:
@@ -50,13 +50,13 @@ class StopMatcher:
         self.matched = self._cut is not None
         return self._show(end=len(self._held))
 
-    def _step(self, character: str, end: int) -> None:
-        """Read one character; settle the cut when nothing that starts earlier can still match."""
+    def _step(self, character: str, end: int) -> bool:
+        """Read one character; true when there is a cut and no earlier one can still come."""
         self._node = node = _follow(self._node, character)
         if node.longest_stop:
             start = end - node.longest_stop
             self._cut = start if self._cut is None else min(self._cut, start)
-        self.matched = self._cut is not None and self._cut <= end - node.depth
+        return self._cut is not None and self._cut <= end - node.depth
 
     def _show(self, end: int) -> str:
         if self._cut is not None:

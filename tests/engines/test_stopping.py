@@ -1,5 +1,7 @@
 """Stop strings cut the text at their first occurrence, however the text arrives."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ def cut_at_first_stop(text: str, stops: tuple[str, ...]) -> str:
 def feed(text: str, stops: tuple[str, ...], at: list[int]) -> tuple[str, bool]:
     matcher = StopMatcher(stops)
     edges = [0, *sorted(place % (len(text) + 1) for place in at), len(text)]
-    shown = "".join(matcher.push(text[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+    shown = "".join(matcher.push(text[a:b]) for a, b in pairwise(edges))
     return shown + matcher.finish(), matcher.matched
 
 
