@@ -14,6 +14,7 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 CountOrAuto = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +66,7 @@ class StoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class LogsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much is written to the log."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevel = "info"
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

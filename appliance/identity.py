@@ -2,8 +2,9 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 
 class Scope(StrEnum):
@@ -16,8 +17,8 @@ class Scope(StrEnum):
 class Limits(Struct, frozen=True, kw_only=True):
     """Upper bounds for one principal. None means: no bound of its own."""
 
-    tokens_per_minute: int | None = None
-    requests_in_flight: int | None = None
+    tokens_per_minute: Annotated[int, Meta(ge=1)] | None = None
+    requests_in_flight: Annotated[int, Meta(ge=1)] | None = None
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
