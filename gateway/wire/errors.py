@@ -1,0 +1,168 @@
+"""What a client sees when something goes wrong: one envelope, a status, a few headers.
+
+`{"error": {"message", "type", "param", "code"}}`, as OpenAI sends it. `code` is OpenAI's where it
+has one for the matter, and our own stable code (see the manual) where it has none. Messages of
+errors that were not meant for a client are replaced: they may name paths, hosts or tables.
+"""
+
+import math
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from litestar.exceptions import HTTPException
+from msgspec import Struct
+
+from appliance.errors import EngineError, HisarError, RequestError
+from appliance.generation import Failed
+
+_INVALID: Final = "invalid_request_error"
+_SERVER: Final = "server_error"
+_DEFAULT_RETRY_AFTER_S: Final = 1.0
+
+
+class Shape(Struct, frozen=True):
+    """How an error code looks from outside. `code` None: the stable code itself."""
+
+    status: int
+    type: str = _INVALID
+    code: str | None = None
+    param: str | None = None
+
+
+class ErrorAnswer(Struct, frozen=True, kw_only=True):
+    """A response that says what went wrong."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+# By stable code, or by its area.
+_SHAPES: Final = {
+    "request": Shape(400),
+    "request.cancelled": Shape(499),
+    "request.context_length_exceeded": Shape(400, code="context_length_exceeded", param="messages"),
+    "request.invalid_parameter": Shape(400, code="invalid_value"),
+    "request.missing_parameter": Shape(400, code="missing_required_parameter"),
+    "request.unknown_parameter": Shape(400, code="unknown_parameter"),
+    "request.unsupported_parameter": Shape(400, code="unsupported_parameter"),
+    "auth": Shape(401, code="invalid_api_key"),
+    "auth.forbidden": Shape(403, code="insufficient_permissions"),
+    "model": Shape(404, code="model_not_found", param="model"),
+    "limits": Shape(429, "requests", "rate_limit_exceeded"),
+    "limits.tokens_per_minute": Shape(429, "tokens", "rate_limit_exceeded"),
+    "guardrails": Shape(400, code="content_policy_violation"),
+    "residency": Shape(403, code="data_residency_mismatch"),
+    "audit": Shape(503, _SERVER),
+    "store": Shape(503, _SERVER),
+    "engine": Shape(500, _SERVER),
+    "engine.timeout": Shape(504, _SERVER),
+}
+_INTERNAL: Final = Shape(500, _SERVER, "internal_error")
+
+# What the web framework refuses by itself.
+_REFUSALS: Final = {
+    404: ("request.route_not_found", "there is nothing at this address"),
+    405: ("request.method_not_allowed", "this address does not take this method"),
+    413: ("request.body_too_large", "the request body is too large"),
+    415: ("request.unsupported_media_type", "the body must be JSON"),
+}
+
+
+class _Error(Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class _Envelope(Struct, frozen=True):
+    error: _Error
+
+
+def to_answer(error: HisarError) -> ErrorAnswer:
+    """The response for an error that happened before anything else was sent."""
+    status = _shape_of(error).status
+    return ErrorAnswer(status=status, headers=_headers_of(error, status), body=to_body(error))
+
+
+def to_body(error: HisarError) -> bytes:
+    """The envelope alone, as it also stands inside a stream."""
+    shape = _shape_of(error)
+    return msgspec.json.encode(
+        _Envelope(
+            _Error(
+                message=_message_of(error),
+                type=shape.type,
+                param=getattr(error, "param", None) or shape.param,
+                code=shape.code or error.code,
+            )
+        )
+    )
+
+
+def from_exception(error: Exception) -> HisarError:
+    """What any exception of a route or of the web framework stands for."""
+    if isinstance(error, HisarError):
+        return error
+    if isinstance(error, HTTPException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        code, message = _REFUSALS.get(
+            error.status_code, ("request.malformed", "the request is malformed")
+        )
+        return RequestError(code, message, status=error.status_code)
+    return HisarError("gateway.internal_error", "an internal error")
+
+
+def from_failed(failed: Failed) -> HisarError:
+    """What an engine's Failed stands for."""
+    if failed.code.startswith("engine."):
+        return EngineError(failed.code, failed.message, retry_after_s=failed.retry_after_s)
+    return RequestError(
+        failed.code,
+        failed.message,
+        status=_find_shape(failed.code).status,
+        retry_after_s=failed.retry_after_s,
+    )
+
+
+def _find_shape(code: str) -> Shape:
+    return _SHAPES.get(code) or _SHAPES.get(code.partition(".")[0]) or _INTERNAL
+
+
+def _shape_of(error: HisarError) -> Shape:
+    shape = _find_shape(error.code)
+    status = shape.status
+    if isinstance(error, RequestError):
+        status = error.status
+    elif isinstance(error, EngineError) and error.retry_after_s is not None:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    if status == shape.status:
+        return shape
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Shape(status, _SERVER)
+    return Shape(status, shape.type, shape.code, shape.param)
+
+
+def _message_of(error: HisarError) -> str:
+    if isinstance(error, RequestError | EngineError):
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    if _find_shape(error.code) is _INTERNAL:
+        return "something went wrong inside the box; its log has it under the request id"
+    return "the box cannot serve this request now"
+
+
+def _headers_of(error: HisarError, status: int) -> dict[str, str]:
+    headers = {"content-type": "application/json"}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
+        retry_after_s = _DEFAULT_RETRY_AFTER_S
+    if retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(retry_after_s)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
+    should_retry = getattr(error, "should_retry", None)
+    if should_retry is not None:
+        headers["x-should-retry"] = str(should_retry).lower()
+    return headers

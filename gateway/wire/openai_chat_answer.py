@@ -1,0 +1,197 @@
+"""How an answer looks as OpenAI's chat completion, whole and in chunks."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from appliance.generation import (
+    ChoiceFinished,
+    ChosenLogprob,
+    TextDelta,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
+from gateway.wire.answer import Answer, Choice
+from gateway.wire.call import Call
+from gateway.wire.openai_usage import CompletionUsage, finite, to_usage
+from gateway.wire.sse import frame
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class WireLogprob(Struct, frozen=True):
+    """One token's logprob; `bytes` are its UTF-8 bytes, which alone may be no whole character."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class WireChosenLogprob(WireLogprob, frozen=True):
+    """The chosen token and its rivals."""
+
+    top_logprobs: list[WireLogprob]
+
+
+class WireLogprobs(Struct, frozen=True):
+    """Logprobs of a choice or of a piece of it."""
+
+    content: list[WireChosenLogprob]
+    refusal: None = None
+
+
+class WireFunction(Struct, frozen=True):
+    """The function of a tool call."""
+
+    name: str
+    arguments: str
+
+
+class WireToolCall(Struct, frozen=True, tag_field="type", tag="function"):
+    """One whole tool call."""
+
+    id: str
+    function: WireFunction
+
+
+class WireMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the assistant said. `content` is null only beside tool calls."""
+
+    role: str
+    content: str | None
+    refusal: None
+    tool_calls: list[WireToolCall] = []
+
+
+class WireChoice(Struct, frozen=True, kw_only=True):
+    """One choice of a whole answer."""
+
+    index: int
+    message: WireMessage
+    logprobs: WireLogprobs | None
+    finish_reason: str
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[WireChoice]
+    usage: CompletionUsage
+    system_fingerprint: None = None
+
+
+def to_chat_completion(answer: Answer, call: Call) -> ChatCompletion:
+    """The whole answer to that call."""
+    return ChatCompletion(
+        id=_id(call),
+        created=call.created,
+        model=call.model,
+        choices=[_to_choice(choice) for choice in answer.choices],
+        usage=to_usage(answer.usage),
+    )
+
+
+class ChatFrames:
+    """The chunks of one answer. Remembers which choices have been opened with a role."""
+
+    def __init__(self, call: Call) -> None:
+        head = _encode(
+            {
+                "id": _id(call),
+                "object": "chat.completion.chunk",
+                "created": call.created,
+                "model": call.model,
+                "system_fingerprint": None,
+            }
+        )
+        # A token costs three joins and one string to escape: everything else is written once.
+        self._head = head.removesuffix(b"}") + b',"choices":['
+        self._tail = b'],"usage":null}' if call.include_usage else b"]}"
+        self._wants_usage = call.include_usage
+        self._opened: set[int] = set()
+
+    def text(self, delta: TextDelta) -> bytes:
+        """New text; a delta of neither text nor logprobs (held back text) is no chunk."""
+        if not delta.text and not delta.logprobs:
+            return b""
+        logprobs = _encode(_to_logprobs(delta.logprobs)) if delta.logprobs else b"null"
+        return self._chunk(delta.index, b'{"content":%b}' % _encode(delta.text), logprobs=logprobs)
+
+    def tool_call(self, delta: ToolCallDelta) -> bytes:
+        """A piece of a tool call; its first piece carries id, type and name."""
+        piece: dict[str, Any] = {"index": delta.call_index}
+        if delta.id:
+            piece |= {"id": delta.id, "type": "function"}
+        piece["function"] = {"name": delta.name} if delta.name else {}
+        piece["function"]["arguments"] = delta.arguments
+        return self._chunk(delta.index, _encode({"tool_calls": [piece]}))
+
+    def finish(self, choice: ChoiceFinished) -> bytes:
+        """The end of one choice."""
+        return self._chunk(choice.index, b"{}", finish_reason=_encode(choice.finish_reason))
+
+    def usage(self, usage: Usage) -> bytes:
+        """The last chunk, for those who asked for it."""
+        if not self._wants_usage:
+            return b""
+        return frame(b'%b],"usage":%b}' % (self._head, _encode(to_usage(usage))))
+
+    def _chunk(
+        self, index: int, delta: bytes, logprobs: bytes = b"null", finish_reason: bytes = b"null"
+    ) -> bytes:
+        chunk = b'data: %b{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}%b\n\n' % (
+            self._head,
+            index,
+            delta,
+            logprobs,
+            finish_reason,
+            self._tail,
+        )
+        if index in self._opened:
+            return chunk
+        self._opened.add(index)
+        return self._chunk(index, b'{"role":"assistant","content":""}') + chunk
+
+
+def _id(call: Call) -> str:
+    return f"chatcmpl-{call.id}"
+
+
+def _to_choice(choice: Choice) -> WireChoice:
+    has_calls = bool(choice.tool_calls)
+    return WireChoice(
+        index=choice.index,
+        message=WireMessage(
+            role="assistant",
+            content=None if has_calls and not choice.text else choice.text,
+            refusal=None,
+            tool_calls=[_to_tool_call(call) for call in choice.tool_calls],
+        ),
+        logprobs=_to_logprobs(choice.logprobs) if choice.logprobs else None,
+        finish_reason=choice.finish_reason,
+    )
+
+
+def _to_tool_call(call: ToolCall) -> WireToolCall:
+    return WireToolCall(call.id, WireFunction(call.name, call.arguments))
+
+
+def _to_logprobs(logprobs: tuple[ChosenLogprob, ...]) -> WireLogprobs:
+    return WireLogprobs([_to_chosen(logprob) for logprob in logprobs])
+
+
+def _to_chosen(logprob: ChosenLogprob) -> WireChosenLogprob:
+    chosen = _to_logprob(logprob.chosen)
+    top = [_to_logprob(rival) for rival in logprob.top]
+    return WireChosenLogprob(chosen.token, chosen.logprob, chosen.bytes, top)
+
+
+def _to_logprob(token: TokenLogprob) -> WireLogprob:
+    return WireLogprob(token.token, finite(token.logprob), list(token.token_bytes))

@@ -1,0 +1,106 @@
+"""OpenAI's completions: which requests are understood, and what is sent back."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Final, TypeAlias, TypeGuard
+
+import msgspec
+from msgspec import Meta
+
+from appliance.generation import GenerationEvent, Prompt, TextPrompt, TokenPrompt
+from gateway.wire import schema
+from gateway.wire.answer import fold
+from gateway.wire.body import read_object
+from gateway.wire.call import Call, Decoded
+from gateway.wire.openai_completions_answer import CompletionFrames, to_completion
+from gateway.wire.openai_params import (
+    MAX_TOKEN_ID,
+    SharedParams,
+    check_shared,
+    to_sampling,
+    to_stopping,
+    wants_usage,
+)
+from gateway.wire.schema import Unsupported, invalid_parameter, unsupported_parameter
+from gateway.wire.sse import encode_events
+
+MAX_CHOICES: Final = 128
+# OpenAI's documented default of this route; chat has none.
+DEFAULT_MAX_TOKENS: Final = 16
+
+UNSUPPORTED: Final = {
+    "echo": Unsupported("the prompt is not repeated", (False,)),
+    "suffix": Unsupported("the models of this box cannot fill in", ("",)),
+}
+
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
+TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
+PromptText = Annotated[str, Meta(min_length=1)]
+PromptList: TypeAlias = list[PromptText | TokenId | TokenIds]
+
+
+class CompletionRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST /v1/completions."""
+
+    prompt: PromptText | Annotated[PromptList, Meta(min_length=1)]
+    best_of: int | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
+
+
+def decode(body: bytes) -> Decoded:
+    """The request that a body holds. Raises RequestError (400)."""
+    fields = read_object(body)
+    schema.take_unsupported(fields, UNSUPPORTED)
+    return _to_decoded(schema.check(fields, CompletionRequest))
+
+
+def encode_stream(events: AsyncIterator[GenerationEvent], call: Call) -> AsyncIterator[bytes]:
+    """The answer as server-sent events, ending in `[DONE]` whatever happens."""
+    return encode_events(events, CompletionFrames(call))
+
+
+async def encode_whole(events: AsyncIterator[GenerationEvent], call: Call) -> bytes:
+    """The answer as one object. Raises the RequestError or EngineError that a Failed stands for."""
+    return msgspec.json.encode(to_completion(await fold(events), call))
+
+
+def _to_decoded(request: CompletionRequest) -> Decoded:
+    check_shared(request)
+    n = request.n or 1
+    if request.best_of not in (None, n):
+        raise unsupported_parameter("best_of", "every sample is returned; leave it out")
+    prompts = _to_prompts(request.prompt)
+    if len(prompts) * n > MAX_CHOICES:
+        raise invalid_parameter("prompt", f"expected at most {MAX_CHOICES} prompts times `n`")
+    return Decoded(
+        model=request.model,
+        prompts=prompts,
+        sampling=to_sampling(request, request.logprobs),
+        stopping=to_stopping(request, request.max_tokens or DEFAULT_MAX_TOKENS),
+        n=n,
+        stream=bool(request.stream),
+        include_usage=wants_usage(request),
+    )
+
+
+def _to_prompts(prompt: str | PromptList) -> tuple[Prompt, ...]:
+    if isinstance(prompt, str):
+        return (TextPrompt(text=prompt),)
+    if _are_texts(prompt):
+        return tuple(TextPrompt(text=text) for text in prompt)
+    if _are_ids(prompt):
+        return (TokenPrompt(token_ids=tuple(prompt)),)
+    if _are_id_lists(prompt):
+        return tuple(TokenPrompt(token_ids=tuple(ids)) for ids in prompt)
+    raise invalid_parameter("prompt", "expected texts, token ids or lists of token ids, not a mix")
+
+
+def _are_texts(prompt: PromptList) -> TypeGuard[list[str]]:
+    return all(isinstance(item, str) for item in prompt)
+
+
+def _are_ids(prompt: PromptList) -> TypeGuard[list[int]]:
+    return all(isinstance(item, int) for item in prompt)
+
+
+def _are_id_lists(prompt: PromptList) -> TypeGuard[list[list[int]]]:
+    return all(isinstance(item, list) for item in prompt)

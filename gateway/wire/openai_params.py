@@ -1,0 +1,112 @@
+"""The parameters that OpenAI's chat completions and completions have in common.
+
+Ranges are OpenAI's own where it documents them. `top_k` and `min_p` are not OpenAI's; they are
+spelled as most clients of open models spell them.
+"""
+
+from typing import Annotated, Final, TypeVar
+
+from msgspec import Meta, Struct
+
+from appliance.generation import SamplingParams, StopConditions
+from gateway.wire.schema import invalid_parameter, unsupported_parameter
+
+MAX_SAMPLES: Final = 8
+MAX_LOGIT_BIASES: Final = 1024
+MAX_TOKEN_ID: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+
+TokenCount = Annotated[int, Meta(ge=1, le=MAX_TOKEN_ID)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+StopText = Annotated[str, Meta(min_length=1, max_length=512)]
+
+T = TypeVar("T")
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stream carries besides the answer."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of both routes. None is what a client means by null: the default.
+
+    `user` is checked and has no bearing on the answer: who is calling is decided by the key.
+    """
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: TokenCount | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_TOKEN_ID)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=-_MAX_INT64 - 1, le=_MAX_INT64)] | None = None
+    stop: StopText | Annotated[list[StopText], Meta(max_length=4)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: (
+        Annotated[
+            dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=MAX_LOGIT_BIASES)
+        ]
+        | None
+    ) = None
+    user: str | None = None
+
+
+def check_shared(params: SharedParams) -> None:
+    """The rules a type cannot say. Raises RequestError (400)."""
+    if not params.model.isprintable():
+        raise invalid_parameter("model", "expected a name without control characters")
+    if params.stream_options is None:
+        return
+    if not params.stream:
+        raise invalid_parameter("stream_options", "allowed only when `stream` is true")
+    if params.stream_options.include_obfuscation:
+        raise unsupported_parameter(
+            "stream_options.include_obfuscation", "chunks are never padded here"
+        )
+
+
+def wants_usage(params: SharedParams) -> bool:
+    """Whether a stream shall end with a chunk of usage."""
+    return bool(params.stream_options and params.stream_options.include_usage)
+
+
+def to_sampling(params: SharedParams, num_top_logprobs: int | None) -> SamplingParams:
+    """How to choose tokens; `num_top_logprobs` None means: no logprobs at all."""
+    defaults = SamplingParams()
+    return SamplingParams(
+        temperature=_or(params.temperature, defaults.temperature),
+        top_p=_or(params.top_p, defaults.top_p),
+        top_k=max(_or(params.top_k, defaults.top_k), 0),
+        min_p=_or(params.min_p, defaults.min_p),
+        seed=params.seed,
+        presence_penalty=_or(params.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_or(params.frequency_penalty, defaults.frequency_penalty),
+        logit_bias=tuple(map(_to_bias, (params.logit_bias or {}).items())),
+        logprobs=num_top_logprobs is not None,
+        num_top_logprobs=num_top_logprobs or 0,
+    )
+
+
+def to_stopping(params: SharedParams, max_tokens: int | None) -> StopConditions:
+    """When to stop."""
+    stop = (params.stop,) if isinstance(params.stop, str) else tuple(params.stop or ())
+    return StopConditions(max_tokens=max_tokens, stop=stop)
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _to_bias(item: tuple[str, float]) -> tuple[int, float]:
+    key, bias = item
+    is_plain = key.isascii() and key.isdecimal() and len(key) <= 10 and str(int(key)) == key
+    if not is_plain or int(key) > MAX_TOKEN_ID:
+        raise invalid_parameter("logit_bias", "expected token ids as keys, such as `50256`")
+    return int(key), bias

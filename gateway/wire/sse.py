@@ -1,0 +1,101 @@
+"""How an answer is cut into server-sent events, and how a stream begins, waits and ends.
+
+A stream that has begun ends in `data: [DONE]`. Where something goes wrong on the way, the error's
+envelope stands before it, and no choice is given a finish reason it did not reach.
+(WHATWG HTML, section 9.2, "Server-sent events".)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from appliance.errors import HisarError
+from appliance.generation import (
+    ChoiceFinished,
+    Failed,
+    Finished,
+    GenerationEvent,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from gateway.wire.answer import VISIBLE_REASONS, cut_answer
+from gateway.wire.errors import from_failed, to_body
+
+HEADERS: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    # A reverse proxy that buffers would hold the tokens back.
+    "x-accel-buffering": "no",
+}
+DONE: Final = b"data: [DONE]\n\n"
+PING: Final = b": ping\n\n"
+
+
+class Frames(Protocol):
+    """How one route writes the pieces of an answer: whole `data:` frames, or nothing."""
+
+    def text(self, delta: TextDelta) -> bytes: ...
+
+    def tool_call(self, delta: ToolCallDelta) -> bytes: ...
+
+    def finish(self, choice: ChoiceFinished) -> bytes: ...
+
+    def usage(self, usage: Usage) -> bytes: ...
+
+
+def frame(data: bytes) -> bytes:
+    """One event."""
+    return b"data: " + data + b"\n\n"
+
+
+def error_ending(error: HisarError) -> bytes:
+    """How a stream ends that went wrong after it had begun."""
+    return frame(to_body(error)) + DONE
+
+
+async def encode_events(
+    events: AsyncIterator[GenerationEvent], frames: Frames
+) -> AsyncIterator[bytes]:
+    """Events to frames. A HisarError on the way is sent in band, and ends the stream."""
+    try:
+        async for event in events:
+            chunk = _encode_event(event, frames)
+            if chunk:
+                yield chunk
+            if isinstance(event, Finished):
+                return
+        raise cut_answer()
+    except HisarError as error:
+        yield error_ending(error)
+
+
+def _encode_event(event: GenerationEvent, frames: Frames) -> bytes:
+    match event:
+        case TextDelta():
+            return frames.text(event)
+        case ToolCallDelta():
+            return frames.tool_call(event)
+        case ChoiceFinished():
+            if event.finish_reason not in VISIBLE_REASONS:
+                raise cut_answer()
+            return frames.finish(event)
+        case Finished():
+            return frames.usage(event.usage) + DONE
+        case Failed():
+            raise from_failed(event)
+
+
+async def with_pings(chunks: AsyncIterator[bytes], every_s: float) -> AsyncIterator[bytes]:
+    """The same chunks, and a comment wherever none came for `every_s`: proxies cut silence."""
+    while True:
+        waiting = asyncio.ensure_future(anext(chunks, None))
+        try:
+            while not (await asyncio.wait({waiting}, timeout=every_s))[0]:
+                yield PING
+        finally:
+            waiting.cancel()
+        chunk = waiting.result()
+        if chunk is None:
+            return
+        yield chunk
