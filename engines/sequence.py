@@ -26,6 +26,8 @@ class Sequence(Struct, kw_only=True, eq=False):
     `token_ids` is prompt then output. `num_computed` tokens have their keys and values in the
     cache; the step loop's only job is to bring it up to `len(token_ids)`, and each time it gets
     there a new token is sampled and appended. `kv` belongs to the runner's KvManager alone.
+    `leader` is the first choice of the same prompt (None for that one itself); `num_bypasses` is
+    how often others were admitted past it while it did not fit.
     """
 
     request_id: str
@@ -48,6 +50,7 @@ class Sequence(Struct, kw_only=True, eq=False):
     finish_reason: FinishReason | None = None
     leader: "Sequence | None" = None
     kv: Any = None
+    num_bypasses: int = 0
 
     @property
     def num_output_tokens(self) -> int:

@@ -1,0 +1,86 @@
+"""The echo engine: deterministic, without weights, driven like any other.
+
+It answers a chat with the tokens of the last user message, and anything else with the tokens of
+the whole prompt; then it ends the turn. Sampling parameters make no difference: the next token is
+certain, its logprob is 0.0, and there is no other candidate.
+"""
+
+from collections.abc import Sequence as Seq
+from typing import Final
+
+from engines.echo.kv_blocks import EchoKv
+from engines.echo.tokenizer import BOS, TURN_END, TURN_START, EchoTokenizer, marker_id
+from engines.protocol import ModelFacts
+from engines.runner import Logprob, RunnerOptions, Sampled, StepPlan
+from engines.sequence import Sequence
+
+DEFAULT_CONTEXT_TOKENS: Final = 8192
+DEFAULT_NUM_SLOTS: Final = 32
+DEFAULT_STEP_TOKENS: Final = 512
+
+_BOS_ID: Final = marker_id(BOS)
+_TURN_START_ID: Final = marker_id(TURN_START)
+_TURN_END_ID: Final = marker_id(TURN_END)
+_USER_TURN: Final = [_TURN_START_ID, *EchoTokenizer().encode("user\n", markers=False)]
+
+
+class EchoRunner:
+    """A Runner over an EchoKv."""
+
+    def __init__(self, facts: ModelFacts, kv: EchoKv, step_tokens: int) -> None:
+        self.facts = facts
+        self.kv = kv
+        self.step_tokens = step_tokens
+        self.tokenizer = EchoTokenizer()
+
+    def execute(self, plan: StepPlan) -> Seq[Sampled | None]:
+        """One token for each chunk that reaches the end of its sequence."""
+        return [_sample(chunk.sequence) if chunk.samples else None for chunk in plan.chunks]
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def start(options: RunnerOptions) -> EchoRunner:
+    """A runner whose pool holds `num_slots` sequences of full length."""
+    context_tokens = options.context_tokens or DEFAULT_CONTEXT_TOKENS
+    num_slots = options.num_slots or DEFAULT_NUM_SLOTS
+    facts = ModelFacts(
+        model=options.model,
+        runner="echo",
+        context_tokens=context_tokens,
+        vocabulary_size=EchoTokenizer.vocabulary_size,
+        num_slots=num_slots,
+    )
+    kv = EchoKv(num_slots * context_tokens)
+    return EchoRunner(facts, kv, options.step_tokens or DEFAULT_STEP_TOKENS)
+
+
+def find_answer(prompt: list[int]) -> list[int]:
+    """What is echoed of a prompt: the last user turn, or all of it but BOS."""
+    for start_at in range(len(prompt) - len(_USER_TURN), -1, -1):
+        if prompt[start_at] == _TURN_START_ID:
+            content_at = start_at + len(_USER_TURN)
+            if prompt[start_at:content_at] == _USER_TURN:
+                content = prompt[content_at:]
+                return (
+                    content[: content.index(_TURN_END_ID)] if _TURN_END_ID in content else content
+                )
+    return prompt[1:] if prompt[:1] == [_BOS_ID] else prompt
+
+
+def _sample(sequence: Sequence) -> Sampled:
+    token_id = _next_token(sequence)
+    if not sequence.sampling.logprobs:
+        return Sampled(token_id=token_id)
+    certain = Logprob(token_id=token_id, logprob=0.0)
+    top = (certain,) if sequence.sampling.num_top_logprobs else ()
+    return Sampled(token_id=token_id, logprob=certain, top=top)
+
+
+def _next_token(sequence: Sequence) -> int:
+    place = sequence.kv
+    if place.answer is None:
+        place.answer = find_answer(sequence.token_ids[: sequence.num_prompt_tokens])
+    num_said = sequence.num_output_tokens
+    return place.answer[num_said] if num_said < len(place.answer) else _TURN_END_ID

@@ -1,0 +1,290 @@
+"""Who computes what in the next step: continuous batching over one token budget.
+
+There are no phases. A step brings `num_computed` of as many sequences as fit up to
+`len(token_ids)`: first the running ones, decodes before prompts, then waiting ones. A sequence
+that no longer fits is pre-empted and recomputed later; the oldest running one never is, so there
+is always one that ends. Pure bookkeeping: no clock, no tensor, no text.
+
+Smaller `priority` goes first; within it, earlier arrival.
+"""
+
+from bisect import insort
+from collections.abc import Sequence as Seq
+from typing import Final, TypeAlias
+
+from appliance.generation import FinishReason
+from engines.protocol import SchedulerStats
+from engines.runner import Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
+from engines.sequence import Sequence, SequenceState
+
+# How often others may be admitted past a waiting sequence that does not fit. Then all wait for it.
+MAX_BYPASSES: Final = 16
+# How many that do not fit are tried in one step: bounds the step's cost when thousands wait.
+MAX_MISFITS_PER_STEP: Final = 8
+# Admission leaves every running sequence room to grow by this much, so that one just admitted is
+# not pre-empted by the next tokens of the others, recomputed, and pre-empted again.
+GROWTH_TOKENS: Final = 16
+# While streams run, a step takes at most this share of its budget for prompts: a prompt costs the
+# streams longer steps, and a quarter keeps them within a small multiple of an idle step.
+PROMPT_SHARE_BESIDE_DECODES: Final = 4
+
+Outcome: TypeAlias = tuple[Sequence, Sampled | RowError]
+
+
+class _PromptBudget:
+    """Shares out one step's tokens for prompts.
+
+    Each prompt takes at most half of what is left, so that a short one behind a long one gets its
+    place in the same step; what nobody wanted goes to the first that can use it.
+    """
+
+    def __init__(self, num_tokens: int) -> None:
+        self.left = num_tokens
+        self._grants: list[tuple[Sequence, int]] = []
+
+    def grant(self, sequence: Sequence) -> None:
+        if self.left:
+            length = min(sequence.num_uncomputed, max(1, self.left // 2))
+            self.left -= length
+            self._grants.append((sequence, length))
+
+    def chunks(self) -> list[Chunk]:
+        """The shares as chunks, in the order they were granted, topped up with what is left."""
+        chunks = []
+        for sequence, granted in self._grants:
+            length = min(sequence.num_uncomputed, granted + self.left)
+            self.left -= length - granted
+            samples = length == sequence.num_uncomputed
+            start = sequence.num_computed
+            chunks.append(Chunk(sequence=sequence, start=start, length=length, samples=samples))
+        return chunks
+
+
+class Scheduler:
+    """The waiting and the running sequences of one runner.
+
+    `step_tokens` bounds a step; no more than `max_running` sequences run (and no more than a step
+    has tokens, so that every stream moves in every step). `prompt_tokens` bounds the prompt part
+    of a step in which streams decode; 0 means a quarter of `step_tokens`.
+    """
+
+    def __init__(
+        self, kv: KvManager, *, step_tokens: int, max_running: int, prompt_tokens: int = 0
+    ) -> None:
+        self._kv = kv
+        self._step_tokens = step_tokens
+        self._max_running = min(max_running, step_tokens)
+        self._prompt_tokens = prompt_tokens or max(1, step_tokens // PROMPT_SHARE_BESIDE_DECODES)
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._by_request: dict[str, list[Sequence]] = {}
+        self._has_preempted = False
+        self._num_preemptions = 0
+        self._num_steps = 0
+        self._prefix_cache_queries = 0
+        self._prefix_cache_hits = 0
+        self._num_prompt_tokens = 0
+        self._num_generation_tokens = 0
+
+    @property
+    def running(self) -> Seq[Sequence]:
+        """The running sequences, those to be pre-empted last first."""
+        return self._running
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not self._running and not self._waiting
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence."""
+        insort(self._waiting, sequence, key=_rank)
+        self._by_request.setdefault(sequence.request_id, []).append(sequence)
+
+    def abort(self, request_id: str) -> list[Sequence]:
+        """Cancel what is left of a request, in whatever state; answers the sequences it ended."""
+        ended = list(self._by_request.get(request_id, ()))
+        for sequence in ended:
+            self.finish(sequence, FinishReason.CANCELLED)
+        return ended
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a sequence and take its place back; one that has ended stays as it ended.
+
+        After an error nothing of it is kept for reuse: its keys and values are not to be trusted.
+        """
+        if sequence.state is SequenceState.FINISHED:
+            return
+        if sequence.state is SequenceState.RUNNING:
+            self._running.remove(sequence)
+            self._kv.release(sequence, reusable=reason is not FinishReason.ERROR)
+        else:
+            self._waiting.remove(sequence)
+        sequence.state = SequenceState.FINISHED
+        sequence.finish_reason = reason
+        siblings = self._by_request[sequence.request_id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._by_request[sequence.request_id]
+
+    def plan(self, now: float) -> StepPlan | None:
+        """The next step; None when there is nothing to compute. `now` stamps first admissions.
+
+        Raises OutOfKvError when the oldest running sequence does not fit even alone.
+        """
+        decodes, prompts = self._continue_running()
+        budget = _PromptBudget(self._prompt_budget(len(decodes)))
+        for sequence in prompts:
+            budget.grant(sequence)
+        if not self._has_preempted:
+            self._admit_waiting(budget, now)
+        self._has_preempted = False
+        chunks = decodes + budget.chunks()
+        return StepPlan(chunks=tuple(chunks)) if chunks else None
+
+    def commit(self, plan: StepPlan, results: Seq[Sampled | RowError | None]) -> list[Outcome]:
+        """Take in what a step computed: appends the new tokens, answers who got what.
+
+        A sequence with a RowError is still running; its owner decides how it ends.
+        """
+        outcomes: list[Outcome] = []
+        for chunk, result in zip(plan.chunks, results, strict=True):
+            sequence = chunk.sequence
+            sequence.num_computed = chunk.start + chunk.length
+            if result is None:
+                continue
+            if isinstance(result, Sampled):
+                sequence.token_ids.append(result.token_id)
+                self._num_generation_tokens += 1
+            outcomes.append((sequence, result))
+        self._num_steps += 1
+        return outcomes
+
+    def preempt_newest(self) -> Sequence | None:
+        """Send the least important, then newest running sequence back to the waiting ones.
+
+        Never the oldest: None when there is no other. The next plan admits nobody.
+        """
+        if len(self._running) < 2:
+            return None
+        victim = self._running[-1]
+        if victim is min(self._running, key=_arrival):
+            victim = self._running[-2]
+        self._running.remove(victim)
+        self._kv.release(victim)
+        victim.state = SequenceState.WAITING
+        victim.num_computed = 0
+        victim.num_preemptions += 1
+        insort(self._waiting, victim, key=_rank)
+        self._num_preemptions += 1
+        self._has_preempted = True
+        return victim
+
+    def stats(self) -> SchedulerStats:
+        """How things stand now, and the totals."""
+        return SchedulerStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            kv_used_tokens=self._kv.used_tokens,
+            kv_cached_tokens=self._kv.cached_tokens,
+            kv_total_tokens=self._kv.total_tokens,
+            num_preemptions=self._num_preemptions,
+            num_steps=self._num_steps,
+            prefix_cache_queries=self._prefix_cache_queries,
+            prefix_cache_hits=self._prefix_cache_hits,
+            prompt_tokens=self._num_prompt_tokens,
+            generation_tokens=self._num_generation_tokens,
+        )
+
+    def _prompt_budget(self, num_decodes: int) -> int:
+        left = self._step_tokens - num_decodes
+        return min(left, self._prompt_tokens) if num_decodes else left
+
+    def _continue_running(self) -> tuple[list[Chunk], list[Sequence]]:
+        """Room for the running ones: their decodes, and those with a prompt still to compute."""
+        grow = self._kv.grow
+        decodes: list[Chunk] = []
+        prompts: list[Sequence] = []
+        for sequence in self._running.copy():
+            if sequence.state is not SequenceState.RUNNING:
+                continue
+            num_tokens = len(sequence.token_ids)
+            if not grow(sequence, num_tokens) and not self._make_room(sequence):
+                continue
+            start = sequence.num_computed
+            if num_tokens - start > 1:
+                prompts.append(sequence)
+            else:
+                decodes.append(Chunk(sequence=sequence, start=start, length=1, samples=True))
+        if self._has_preempted:
+            decodes = [c for c in decodes if c.sequence.state is SequenceState.RUNNING]
+            prompts = [s for s in prompts if s.state is SequenceState.RUNNING]
+        return decodes, prompts
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Pre-empt others until `sequence` fits; False when its own turn to go came first."""
+        while (victim := self.preempt_newest()) is not None:
+            if victim is sequence:
+                return False
+            if self._kv.grow(sequence, len(sequence.token_ids)):
+                return True
+        raise OutOfKvError(f"{len(sequence.token_ids)} tokens do not fit even alone")
+
+    def _admit_waiting(self, budget: _PromptBudget, now: float) -> None:
+        passed_over: list[Sequence] = []
+        position = 0
+        while (
+            position < len(self._waiting) and budget.left and len(self._running) < self._max_running
+        ):
+            sequence = self._waiting[position]
+            if _awaits_leader(sequence):
+                position += 1
+            elif self._admit(sequence, now):
+                del self._waiting[position]
+                budget.grant(sequence)
+                for other in passed_over:
+                    other.num_bypasses += 1
+            elif _holds_the_line(sequence) or len(passed_over) == MAX_MISFITS_PER_STEP:
+                break
+            else:
+                passed_over.append(sequence)
+                position += 1
+
+    def _admit(self, sequence: Sequence, now: float) -> bool:
+        if not self._leaves_room_to_grow(sequence) or not self._kv.admit(sequence):
+            return False
+        sequence.state = SequenceState.RUNNING
+        insort(self._running, sequence, key=_rank)
+        if sequence.num_preemptions == 0:
+            sequence.scheduled_at = now
+            self._prefix_cache_queries += sequence.num_prompt_tokens
+            self._prefix_cache_hits += sequence.num_cached
+            self._num_prompt_tokens += sequence.num_prompt_tokens if not sequence.leader else 0
+        return True
+
+    def _leaves_room_to_grow(self, sequence: Sequence) -> bool:
+        num_free = self._kv.total_tokens - self._kv.used_tokens - len(sequence.token_ids)
+        return not self._running or num_free >= GROWTH_TOKENS * len(self._running)
+
+
+def _rank(sequence: Sequence) -> tuple[int, float, int]:
+    return sequence.priority, sequence.arrived_at, sequence.index
+
+
+def _arrival(sequence: Sequence) -> tuple[float, int]:
+    return sequence.arrived_at, sequence.index
+
+
+def _awaits_leader(sequence: Sequence) -> bool:
+    """Another choice of the same prompt is computing it: wait, then share it."""
+    leader = sequence.leader
+    return (
+        leader is not None
+        and leader.state is not SequenceState.FINISHED
+        and leader.num_computed < leader.num_prompt_tokens
+    )
+
+
+def _holds_the_line(sequence: Sequence) -> bool:
+    """It has been passed over often enough: nobody behind it is admitted before it."""
+    return sequence.num_bypasses >= MAX_BYPASSES
