@@ -10,14 +10,14 @@ from appliance.errors import MachineError
 
 
 def require_writable(folder: Path) -> None:
-    """Make the folder, private to its owner, and write to it. Raises `machine.not_writable`."""
+    """Make the folder, private to its owner, and write to it. Raises `home.unwritable`."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise MachineError(
-            "machine.not_writable",
+            "home.unwritable",
             f"{folder} cannot be written to: {error.strerror}",
             hint="run as the owner of that folder, or name another one with HISAR_HOME",
         ) from error

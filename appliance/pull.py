@@ -123,7 +123,7 @@ def _disk_error(error: OSError, root: Path) -> HisarError:
         return MachineError("machine.disk_full", where, hint=hint)
     if error.errno in _MAY_NOT_WRITE:
         hint = "run as the owner of that folder, or move the box's state with HISAR_HOME"
-        return MachineError("machine.not_writable", where, hint=hint)
+        return MachineError("home.unwritable", where, hint=hint)
     return MachineError("machine.disk_failed", where)
 
 

@@ -1,0 +1,232 @@
+"""`hisar up`: everything a box needs, in order, then the box in the foreground.
+
+check the configuration, the home, the port      nothing is changed when one of them fails
+make the local API key, fetch missing models
+start the engine host and the gateway, wait until they are ready, say how to reach them
+keep them alive until Ctrl-C or SIGTERM; then the gateway drains first
+"""
+
+import asyncio
+import http.client
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from appliance.catalogue import Library
+from appliance.commands.door import base_url_file, base_url_of
+from appliance.commands.show import print_json, progress
+from appliance.config import Config
+from appliance.config_file import load
+from appliance.environment import read_environment
+from appliance.errors import CatalogueError, EngineError, HisarError, MachineError
+from appliance.home import Home
+from appliance.known_models import KNOWN_MODELS
+from appliance.locks import HeldElsewhereError, hold
+from appliance.machine import require_free_port, require_writable
+from appliance.pull import order_known, pull, verify
+from appliance.supervisor import GaveUpError, Program, supervise
+
+_ASK_EVERY_S: Final = 0.05
+_ANSWER_S: Final = 2.0
+# Beyond its own time to drain: flush records, close the database.
+_GRACE_S: Final = 5.0
+_LAST_LINES: Final = 5
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Port instead of the configured one.")
+@click.option("--model", "names", multiple=True, help="Model to load instead of the configured.")
+@click.option("--json", "as_json", is_flag=True, help="Say that it is ready as a line of JSON.")
+def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
+    """Start the box in the foreground; Ctrl-C stops it.
+
+    The first start fetches the models that are missing. State is kept in HISAR_HOME.
+    """
+    home = read_environment().home
+    config = _with_options(load(home.config), port, names)
+    require_writable(home.root)
+    with _only_one(home):
+        require_free_port(config.gateway.host, config.gateway.port)
+        models = _provide_models(Library(home.models), config, quiet=as_json)
+        asyncio.run(_provide_key(home, config))
+        with _address(home, config) as base_url:
+            asyncio.run(_serve(home, config, _Ready(home, base_url, models, as_json)))
+
+
+def _with_options(config: Config, port: int | None, names: tuple[str, ...]) -> Config:
+    replace = msgspec.structs.replace
+    if port is not None:
+        config = replace(config, gateway=replace(config.gateway, port=port))
+    if names:
+        config = replace(config, engine=replace(config.engine, preload=names))
+    return config
+
+
+@contextmanager
+def _only_one(home: Home) -> Iterator[None]:
+    try:
+        with hold(home.run / "up.lock"):
+            yield
+    except HeldElsewhereError as held:
+        raise MachineError(
+            "home.in_use",
+            f"a box is already running from {home.root} (process {held.pid})",
+            hint="`hisar status` shows it; HISAR_HOME names another home for a second box",
+        ) from held
+
+
+@contextmanager
+def _address(home: Home, config: Config) -> Iterator[str]:
+    """The base URL, written down for the other commands as long as the box runs."""
+    base_url = base_url_of(config.gateway)
+    base_url_file(home).write_text(base_url + "\n", encoding="utf-8")
+    try:
+        yield base_url
+    finally:
+        base_url_file(home).unlink(missing_ok=True)
+
+
+def _provide_models(library: Library, config: Config, *, quiet: bool) -> tuple[str, ...]:
+    """See that every model to be loaded is here and whole; fetch what the box knows by name."""
+    names = tuple(config.aliases.get(name, name) for name in config.engine.preload)
+    with progress(quiet=quiet) as shown:
+        for name in names:
+            if not _is_here(library, name):
+                require_writable(library.root)
+                pull(library, order_known(name), shown)
+    return names
+
+
+def _is_here(library: Library, name: str) -> bool:
+    """Raises CatalogueError for a model that is missing or broken and cannot be fetched by name."""
+    try:
+        verify(library, library.get(name), in_full=False)
+    except CatalogueError:
+        if name not in KNOWN_MODELS:
+            raise
+        return False
+    return True
+
+
+async def _provide_key(home: Home, config: Config) -> None:
+    """Make the database and its first API key, the one for this machine's user."""
+    from appliance.clock import utc_now
+    from appliance.local_key import ensure_local_key
+    from appliance.secrets import load_secrets
+    from appliance.store.store import open_store
+
+    store = await open_store(config.store.url, home)
+    try:
+        await ensure_local_key(store, home, load_secrets(home).pepper, utc_now)
+    finally:
+        await store.close()
+
+
+class _Ready:
+    """What is said once the box is ready."""
+
+    def __init__(self, home: Home, base_url: str, models: tuple[str, ...], as_json: bool) -> None:
+        self.home = home
+        self.base_url = base_url
+        self._models = models
+        self._as_json = as_json
+
+    def tell(self) -> None:
+        """On stdout: where the box is, where its key is, and how to try it."""
+        key_file = self.home.local_key
+        if self._as_json:
+            print_json({"event": "ready", "base_url": f"{self.base_url}/v1",
+                        "key_file": str(key_file), "models": self._models})  # fmt: skip
+        else:
+            click.echo("Hisar is ready. Ctrl-C stops it.")
+            click.echo(f"  base URL  {self.base_url}/v1")
+            click.echo(f"  API key   in {key_file}")
+            if self._models:
+                click.echo("  try       " + self._curl(self._models[0]))
+        sys.stdout.flush()
+
+    def _curl(self, model: str) -> str:
+        body = msgspec.json.encode(
+            {"model": model, "messages": [{"role": "user", "content": "Say hello."}]}
+        ).decode()
+        return (
+            f"curl -s {self.base_url}/v1/chat/completions -H 'Content-Type: application/json'"
+            # Inside "$( )" quoting starts afresh.
+            f' -H "Authorization: Bearer $(cat {shlex.quote(str(self.home.local_key))})"'
+            f" -d '{body}'"
+        )
+
+
+async def _serve(home: Home, config: Config, ready: _Ready) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    waiting = asyncio.create_task(_announce(ready))
+    try:
+        await supervise(_programs(home, config), stop, _tell)
+    except GaveUpError as failed:
+        raise _start_error(failed) from failed
+    finally:
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+
+def _programs(home: Home, config: Config) -> tuple[Program, Program]:
+    """Started in this order, stopped in the other."""
+    where = ("--home", str(home.root))
+    preload = [part for name in config.engine.preload for part in ("--preload", name)]
+    host = Program(
+        name="engines",
+        command=(sys.executable, "-m", "engines", *where, *preload),
+        log=home.logs / "engines.log",
+        stop_within_s=config.gateway.drain_s + _GRACE_S,
+    )
+    gateway = Program(
+        name="gateway",
+        command=(sys.executable, "-m", "gateway", *where, "--port", str(config.gateway.port)),
+        log=home.logs / "gateway.log",
+        stop_within_s=config.gateway.drain_s + _GRACE_S,
+    )
+    return host, gateway
+
+
+async def _announce(ready: _Ready) -> None:
+    address = urlsplit(ready.base_url)
+    while True:
+        if await asyncio.to_thread(_is_ready, address.hostname or "", address.port or 80):
+            ready.tell()
+            return
+        await asyncio.sleep(_ASK_EVERY_S)
+
+
+def _is_ready(host: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+    try:
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _start_error(failed: GaveUpError) -> HisarError:
+    """The program's own last words, with its own exit code."""
+    log = failed.program.log
+    words = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+    return EngineError(
+        "box.not_started", f"{failed}; it said:\n" + "\n".join(words), hint=f"the rest is in {log}"
+    )
