@@ -17,7 +17,7 @@ and worker the host puts a connection prefix before it.
 import asyncio
 import struct
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -97,11 +97,17 @@ class Drain(Struct, frozen=True, kw_only=True, tag="drain"):
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
-    """A call could not be done: a stable code of `appliance.errors`, and why."""
+    """A call could not be done: a stable code of `appliance.errors`, and why.
+
+    `call_id` 0 concerns the whole connection: a host says it of a gateway it cannot talk to, a
+    worker of a model it can never load; the sender then closes. `retry_after_s` is set where trying
+    again can help.
+    """
 
     call_id: int
     code: str
     message: str
+    retry_after_s: float | None = None
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
@@ -164,6 +170,7 @@ FromWorker: TypeAlias = Ready | Events | ReplicaStatus | Refused
 AnyMessage: TypeAlias = FromGateway | ToGateway | Drain | FromWorker
 
 _encoder: Final = msgspec.msgpack.Encoder()
+_M = TypeVar("_M")
 
 
 class FrameError(Exception):
@@ -171,11 +178,25 @@ class FrameError(Exception):
 
 
 def encode_frame(message: AnyMessage) -> bytes:
-    """One message as one frame. Raises FrameError above MAX_FRAME_BYTES."""
-    body = _encoder.encode(message)
+    """One message as one frame. Raises FrameError above MAX_FRAME_BYTES.
+
+    Also for what MessagePack cannot carry: half a surrogate pair, a number over 64 bits.
+    """
+    try:
+        body = _encoder.encode(message)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise FrameError(f"a message cannot be encoded: {type(error).__name__}") from None
     if len(body) > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
     return _LENGTH.pack(len(body)) + body
+
+
+def decode_body(decoder: msgspec.msgpack.Decoder[_M], body: bytes) -> _M:
+    """The message in a frame's body. Raises FrameError, which quotes nothing of the body."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FrameError(f"a frame cannot be read: {type(error).__name__}") from None
 
 
 def split_frames(buffer: bytearray) -> Iterable[bytes]:

@@ -1,0 +1,154 @@
+"""One gateway's connection to the host: its requests and calls come in, their answers go out.
+
+A gateway that does not read is not waited for: past a bound its connection is dropped, so that it
+costs neither memory nor the time of other gateways.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from appliance.errors import EngineError, HisarError
+from engines.channel import Channel
+from engines.memory import Memory, failed_by
+from engines.protocol import (
+    PROTOCOL_VERSION,
+    Abort,
+    Events,
+    FrameError,
+    FromGateway,
+    Generate,
+    GetStatus,
+    Hello,
+    Load,
+    Loaded,
+    Refused,
+    Status,
+    Unload,
+    Welcome,
+)
+from engines.routes import Batch, Route
+
+_log: Final = logging.getLogger(__name__)
+
+# About 100,000 tokens that a gateway has not read yet.
+MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
+
+_decoder: Final = msgspec.msgpack.Decoder(FromGateway)
+
+
+class Connection:
+    """What the host knows of one gateway connection. `number` keeps its request ids apart."""
+
+    def __init__(
+        self, number: int, memory: Memory, on_closed: Callable[["Connection"], None]
+    ) -> None:
+        self._number = number
+        self._memory = memory
+        self._closed_by_host = on_closed
+        self._calls: set[asyncio.Task[None]] = set()
+        self._handlers: dict[type, Callable[[Any], None]] = {Hello: self._on_hello}
+        self.channel = Channel(
+            _decoder,
+            on_message=lambda message: self._handlers.get(type(message), _refuse)(message),
+            on_broken=self._on_broken,
+            on_closed=self._on_closed,
+        )
+
+    def deliver(self, batch: Batch) -> None:
+        """Send events of this connection's requests, in one frame."""
+        self.channel.send(Events(batch=tuple(batch)))
+        if self.channel.unsent_bytes > MAX_UNSENT_BYTES:
+            _log.warning("connection %d does not read and is dropped", self._number)
+            self.channel.abort()
+
+    def _on_hello(self, message: Hello) -> None:
+        if message.version != PROTOCOL_VERSION:
+            self._refuse_connection(
+                "engine.version_mismatch",
+                f"the host speaks version {PROTOCOL_VERSION}, the gateway {message.version}",
+            )
+            return
+        self._handlers = {
+            Generate: self._on_generate,
+            Abort: self._on_abort,
+            Load: self._on_load,
+            Unload: self._on_unload,
+            GetStatus: self._on_get_status,
+        }
+        self.channel.send(Welcome(host_pid=os.getpid()))
+
+    def _on_generate(self, message: Generate) -> None:
+        request = message.request
+        try:
+            replica = self._memory.lease(request.model)
+        except HisarError as error:
+            self.deliver([(request.id, failed_by(error))])
+            return
+        route = Route(receiver=self, request_id=request.id)
+        replica.submit(self._key(request.id), request, route)
+
+    def _on_abort(self, message: Abort) -> None:
+        self._memory.abort(self._key(message.request_id))
+
+    def _on_load(self, message: Load) -> None:
+        async def load() -> Loaded:
+            facts = await self._memory.load(message.model)
+            return Loaded(call_id=message.call_id, facts=facts)
+
+        self._call(message.call_id, load())
+
+    def _on_unload(self, message: Unload) -> None:
+        async def unload() -> Status:
+            await self._memory.unload(message.model)
+            return await self._memory.status(message.call_id)
+
+        self._call(message.call_id, unload())
+
+    def _on_get_status(self, message: GetStatus) -> None:
+        self._call(message.call_id, self._memory.status(message.call_id))
+
+    def _call(self, call_id: int, answer: Coroutine[Any, Any, Loaded | Status]) -> None:
+        """Answer a call when its answer is there; a gateway that leaves is not answered."""
+        task = asyncio.get_running_loop().create_task(self._answer(call_id, answer))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _answer(self, call_id: int, answer: Coroutine[Any, Any, Loaded | Status]) -> None:
+        try:
+            self.channel.send(await answer)
+        except HisarError as error:
+            retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
+            self.channel.send(
+                Refused(
+                    call_id=call_id,
+                    code=error.code,
+                    message=error.message,
+                    retry_after_s=retry_after_s,
+                )
+            )
+
+    def _key(self, request_id: str) -> str:
+        return f"{self._number}:{request_id}"
+
+    def _on_broken(self, error: FrameError) -> None:
+        self._refuse_connection("engine.bad_frame", str(error))
+
+    def _refuse_connection(self, code: str, message: str) -> None:
+        _log.warning("connection %d is refused: %s", self._number, message)
+        self.channel.send(Refused(call_id=0, code=code, message=message))
+        self.channel.close()
+
+    def _on_closed(self) -> None:
+        for task in self._calls:
+            task.cancel()
+        self._memory.abort_all_of(self)
+        self._closed_by_host(self)
+
+
+def _refuse(message: FromGateway) -> NoReturn:
+    raise FrameError(f"a {type(message).__name__} frame out of turn")

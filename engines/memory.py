@@ -1,0 +1,115 @@
+"""Which models are in memory: loaded on first use, each once, and let go of on command.
+
+A model that could not be loaded stays listed as failed, so that requests fail at once and say why,
+until it is loaded anew.
+"""
+
+import asyncio
+import logging
+import os
+from typing import Final
+
+import psutil
+
+from appliance.catalogue import Library, ModelSpec
+from appliance.config import Config
+from appliance.errors import EngineError, HisarError
+from appliance.generation import Failed
+from engines.keeper import Patience
+from engines.placement import needed_bytes, require_room
+from engines.protocol import ModelFacts, Status
+from engines.replica import DRAINING, UNLOADED, Replica
+from engines.routes import Receiver
+from engines.worker_process import COMMAND, WorkerOptions
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Memory:
+    """The replicas of this host, by model."""
+
+    def __init__(
+        self,
+        library: Library,
+        config: Config,
+        patience: Patience,
+        command: tuple[str, ...] = COMMAND,
+    ) -> None:
+        self._library = library
+        self._config = config
+        self._patience = patience
+        self._command = command
+        self._replicas: dict[str, Replica] = {}
+        self._is_draining = False
+
+    def lease(self, model: str) -> Replica:
+        """The model's replica, started if there is none; a request in it is the lease.
+
+        Raises CatalogueError for a model that is not in the library, EngineError
+        `engine.does_not_fit` or `engine.draining`.
+        """
+        if self._is_draining:
+            raise EngineError(DRAINING.code, DRAINING.message, retry_after_s=DRAINING.retry_after_s)
+        replica = self._replicas.get(model)
+        if replica is None:
+            replica = self._replicas[model] = self._start(self._library.get(model))
+        return replica
+
+    async def load(self, model: str) -> ModelFacts:
+        """Wait until a model is in memory; one that had failed gets a new chance.
+
+        Raises as `lease` does, and EngineError where the model cannot be loaded.
+        """
+        known = self._replicas.get(model)
+        if known is not None and known.has_failed:
+            del self._replicas[model]
+        return await self.lease(model).loaded()
+
+    async def unload(self, model: str) -> None:
+        """Let a model go; its requests fail. Raises EngineError `engine.not_loaded`."""
+        replica = self._replicas.pop(model, None)
+        if replica is None:
+            raise EngineError("engine.not_loaded", f"the model {model!r} is not in memory")
+        await replica.stop(UNLOADED)
+
+    def abort(self, key: str) -> None:
+        """Stop a request, if any replica has it."""
+        any(replica.abort(key) for replica in self._replicas.values())
+
+    def abort_all_of(self, receiver: Receiver) -> None:
+        """Stop every request of a receiver that is gone."""
+        for replica in self._replicas.values():
+            replica.abort_all_of(receiver)
+
+    async def status(self, call_id: int) -> Status:
+        """How every replica stands."""
+        replicas = await asyncio.gather(*(r.status() for r in self._replicas.values()))
+        return Status(call_id=call_id, host_pid=os.getpid(), replicas=tuple(replicas))
+
+    async def drain(self, *, within_s: float) -> None:
+        """Take nothing new, let running requests end within the bound, and end every worker."""
+        self._is_draining = True
+        await asyncio.gather(*(r.drain(within_s=within_s) for r in self._replicas.values()))
+
+    def _start(self, spec: ModelSpec) -> Replica:
+        needed = needed_bytes(weights_bytes=spec.size_bytes)
+        require_room(spec.name, needed=needed, free=psutil.virtual_memory().available)
+        engine = self._config.engine
+        options = WorkerOptions(
+            model=spec.name,
+            runner=spec.runner,
+            path=self._library.path_of(spec),
+            context_tokens=engine.context_tokens or spec.context_tokens,
+            num_slots=engine.num_slots,
+            num_threads=engine.num_threads,
+            step_tokens=engine.step_tokens,
+            log_level=self._config.logs.level,
+        )
+        _log.info("%s is being loaded", spec.name)
+        return Replica(options, self._patience, self._command)
+
+
+def failed_by(error: HisarError) -> Failed:
+    """How a request ends that ran into this error."""
+    retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
+    return Failed(code=error.code, message=error.message, retry_after_s=retry_after_s)

@@ -1,0 +1,203 @@
+"""One replica: the requests given to one worker, and what becomes of them.
+
+A request that comes while no worker is ready waits for one, within a bound. When the worker is
+lost, the requests it had begun fail at once; those still waiting stay.
+"""
+
+import asyncio
+import itertools
+from typing import Final
+
+import msgspec
+import psutil
+
+from appliance.generation import Failed, GenerationRequest
+from engines.keeper import Keeper, Patience, ReplicaState
+from engines.protocol import (
+    Abort,
+    Drain,
+    Events,
+    FrameError,
+    FromWorker,
+    Generate,
+    GetStatus,
+    ModelFacts,
+    ReplicaStatus,
+    SchedulerStats,
+)
+from engines.routes import Receiver, Route, Routes
+from engines.worker_process import COMMAND, WorkerOptions
+
+# What a busy worker has not taken from its socket yet; beyond this the host would be the queue.
+_MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+
+CANCELLED: Final = Failed(code="request.cancelled", message="the request was cancelled")
+LOST: Final = Failed(
+    code="engine.replica_lost",
+    message="the engine process of this model ended; it is being started again",
+    retry_after_s=1.0,
+)
+STARTING: Final = Failed(
+    code="engine.replica_starting", message="the model is still being loaded", retry_after_s=5.0
+)
+DRAINING: Final = Failed(
+    code="engine.draining", message="the engine host is shutting down", retry_after_s=1.0
+)
+UNLOADED: Final = Failed(
+    code="engine.model_unloaded", message="the model was unloaded", retry_after_s=1.0
+)
+OVERLOADED: Final = Failed(
+    code="engine.overloaded",
+    message="the engine process of this model does not keep up with the requests sent to it",
+    retry_after_s=1.0,
+)
+
+
+class Replica:
+    """Passes requests to one worker, and its events back to where the requests came from."""
+
+    def __init__(
+        self, options: WorkerOptions, patience: Patience, command: tuple[str, ...] = COMMAND
+    ) -> None:
+        self._model = options.model
+        self._patience = patience
+        self._routes = Routes()
+        self._waiting: dict[str, tuple[GenerationRequest, asyncio.TimerHandle]] = {}
+        self._stats = SchedulerStats()
+        self._asked: dict[int, asyncio.Future[None]] = {}
+        self._call_ids = itertools.count(1)
+        self._loop = asyncio.get_running_loop()
+        self._keeper = Keeper(options, patience, self, command)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the model could not be loaded and is not being tried again."""
+        return self._keeper.state is ReplicaState.FAILED
+
+    def submit(self, key: str, request: GenerationRequest, route: Route) -> None:
+        """Start a request, or let it wait. It is answered over `route`, also when it fails here.
+
+        Raises FrameError for a key that is in use: whoever sent it counts its requests wrongly.
+        """
+        if key in self._routes:
+            raise FrameError("a request id is used twice")
+        self._routes.add(key, route)
+        if self._keeper.failure is not None:
+            self._fail([key], self._keeper.failure)
+        elif self._keeper.state is ReplicaState.READY:
+            self._send(key, request)
+        else:
+            timer = self._loop.call_later(
+                self._patience.request_waits_s, self._fail, [key], STARTING
+            )
+            self._waiting[key] = (request, timer)
+
+    def abort(self, key: str) -> bool:
+        """Stop a request; False where this replica does not have it."""
+        if key in self._waiting:
+            self._fail([key], CANCELLED)
+        elif key in self._routes:
+            self._keeper.worker.send(Abort(request_id=key))
+        else:
+            return False
+        return True
+
+    def abort_all_of(self, receiver: Receiver) -> None:
+        """Stop every request of a receiver that is gone."""
+        for key in self._routes.keys_of(receiver):
+            self.abort(key)
+
+    async def loaded(self) -> ModelFacts:
+        """Wait until the model is in memory. Raises EngineError where it never will be."""
+        return await self._keeper.loaded()
+
+    async def status(self) -> ReplicaStatus:
+        """How it stands; the last known figures where the worker is too busy to answer."""
+        await self._ask_worker()
+        keeper = self._keeper
+        pid = keeper.worker.pid
+        return ReplicaStatus(
+            model=self._model,
+            state=keeper.state.value,
+            pid=pid,
+            restarts=keeper.restarts.num_deaths,
+            resident_bytes=resident_bytes(pid),
+            facts=keeper.facts,
+            stats=self._stats,
+        )
+
+    async def drain(self, *, within_s: float) -> None:
+        """Let running requests end, for at most `within_s`, then stop."""
+        had_worker = self._keeper.state is ReplicaState.READY
+        self._keeper.give_up(ReplicaState.DRAINING, DRAINING)
+        if had_worker:
+            self._keeper.worker.send(Drain())
+            await self._keeper.worker_left(within_s=within_s)
+        await self.stop(DRAINING)
+
+    async def stop(self, failure: Failed) -> None:
+        """End the worker; its requests fail with `failure`."""
+        self._keeper.give_up(ReplicaState.STOPPED, failure)
+        self._fail(list(self._routes), failure)
+        await self._keeper.stop()
+
+    def on_ready(self) -> None:
+        """The worker takes requests: those that waited go to it, in the order they came."""
+        waiting, self._waiting = self._waiting, {}
+        for key, (request, timer) in waiting.items():
+            timer.cancel()
+            self._send(key, request)
+
+    def on_message(self, message: FromWorker) -> None:
+        """The worker says something about its requests or about itself."""
+        if isinstance(message, Events):
+            self._routes.deliver(message.batch)
+        elif isinstance(message, ReplicaStatus):
+            self._stats = message.stats
+            answered = self._asked.pop(message.call_id, None)
+            if answered is not None:
+                answered.set_result(None)
+
+    def on_lost(self) -> None:
+        """The worker is gone, and with it every request it had begun."""
+        self._stats = SchedulerStats()
+        self._fail([key for key in self._routes if key not in self._waiting], LOST)
+
+    def on_failed(self, failure: Failed) -> None:
+        """There will be no other worker: nothing is worth waiting for."""
+        self._fail(list(self._waiting), failure)
+
+    def _send(self, key: str, request: GenerationRequest) -> None:
+        worker = self._keeper.worker
+        if worker.unsent_bytes > _MAX_UNSENT_BYTES:
+            self._fail([key], OVERLOADED)
+            return
+        try:
+            worker.send(Generate(request=msgspec.structs.replace(request, id=key)))
+        except FrameError as error:
+            self._fail([key], Failed(code="engine.request_too_large", message=str(error)))
+
+    def _fail(self, keys: list[str], failure: Failed) -> None:
+        for key in keys:
+            _, timer = self._waiting.pop(key, (None, None))
+            if timer is not None:
+                timer.cancel()
+        self._routes.deliver([(key, failure) for key in keys])
+
+    async def _ask_worker(self) -> None:
+        """Let the worker renew its figures, within a short bound."""
+        if self._keeper.state is not ReplicaState.READY:
+            return
+        call_id = next(self._call_ids)
+        answered = self._asked[call_id] = self._loop.create_future()
+        self._keeper.worker.send(GetStatus(call_id=call_id))
+        await asyncio.wait({answered}, timeout=self._patience.status_s)
+        self._asked.pop(call_id, None)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory a process holds; 0 for one that is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss) if pid else 0
+    except psutil.NoSuchProcess:
+        return 0
