@@ -136,7 +136,7 @@ class Scheduler:
         budget = _PromptBudget(self._prompt_budget(len(decodes)))
         for sequence in prompts:
             budget.grant(sequence)
-        if not self._has_preempted:
+        if not self._has_preempted or not self._running:
             self._admit_waiting(budget, now)
         self._has_preempted = False
         chunks = decodes + budget.chunks()
@@ -163,7 +163,7 @@ class Scheduler:
     def preempt_newest(self) -> Sequence | None:
         """Send the least important, then newest running sequence back to the waiting ones.
 
-        Never the oldest: None when there is no other. The next plan admits nobody.
+        Never the oldest: None when there is no other. The next plan admits nobody beside it.
         """
         if len(self._running) < 2:
             return None
