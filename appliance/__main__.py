@@ -1,0 +1,5 @@
+"""`python -m appliance`: the command line without its console script."""
+
+from appliance.commands.main import main
+
+main()
