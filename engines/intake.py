@@ -32,17 +32,10 @@ class Intake:
 
     def submit(self, request: GenerationRequest) -> None:
         """Have a request's prompts tokenised."""
-        self._threads.submit(self._encode, request)
+        self._threads.submit(lambda: self._deliver(self.encode(request)))
 
-    def close(self) -> None:
-        """Finish what is being tokenised, drop what has not begun, end the encoder."""
-        self._threads.shutdown(cancel_futures=True)
-        self._encoder.close()
-
-    def _encode(self, request: GenerationRequest) -> None:
-        self._deliver(self._outcome(request))
-
-    def _outcome(self, request: GenerationRequest) -> Encoded:
+    def encode(self, request: GenerationRequest) -> Encoded:
+        """The same, here and now."""
         try:
             prompts = [self._encoder.encode(prompt) for prompt in request.prompts]
         except HisarError as error:
@@ -52,3 +45,8 @@ class Intake:
             failure = EngineError("engine.row_failed", f"the prompt could not be encoded: {name}")
             return Encoded(request=request, error=failure)
         return Encoded(request=request, prompts=prompts)
+
+    def close(self) -> None:
+        """Finish what is being tokenised, drop what has not begun, end the encoder."""
+        self._threads.shutdown(cancel_futures=True)
+        self._encoder.close()

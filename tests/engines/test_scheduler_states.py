@@ -30,7 +30,7 @@ class SchedulerStates(RuleBasedStateMachine):
     """Requests come and go at will; one step is one plan, execute and commit."""
 
     @initialize(
-        num_places=st.integers(1, 4),
+        num_places=st.integers(1, 2),
         block_tokens=st.sampled_from([1, 4, 16]),
         step_tokens=st.integers(1, 40),
         max_running=st.integers(1, 6),
