@@ -51,7 +51,14 @@ class _NotJsonError(ValueError):
 class _DoubledObject(dict[str, Any]):
     """An object in which a key stands more than once."""
 
-    doubled_key: str
+    def __init__(self, built: dict[str, Any], keys: list[str]) -> None:
+        super().__init__(built)
+        self._keys = keys
+
+    @property
+    def doubled_key(self) -> str:
+        """One that does."""
+        return Counter(self._keys).most_common(1)[0][0]
 
 
 def _read_text(body: bytes) -> str:
@@ -70,10 +77,8 @@ def _parse(text: str) -> object:
         built = dict(pairs)
         if len(built) == len(pairs):
             return built
-        marked = _DoubledObject(built)
-        marked.doubled_key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        doubled.append(marked)
-        return marked
+        doubled.append(_DoubledObject(built, keys=[key for key, _ in pairs]))
+        return doubled[-1]
 
     decoder = json.JSONDecoder(
         object_pairs_hook=build_object, parse_float=_read_number, parse_constant=_refuse_constant

@@ -1,8 +1,8 @@
 """What a client sees when something goes wrong: one envelope, a status, a few headers.
 
 `{"error": {"message", "type", "param", "code"}}`, as OpenAI sends it. `code` is OpenAI's where it
-has one for the matter, and our own stable code (see the manual) where it has none. Messages of
-errors that were not meant for a client are replaced: they may name paths, hosts or tables.
+has one for the matter, and our own stable code (see the manual) where it has none. Messages that
+were not written for a client are replaced: they may name paths, hosts or tables.
 """
 
 import math
@@ -42,24 +42,24 @@ class ErrorAnswer(Struct, frozen=True, kw_only=True):
 _SHAPES: Final = {
     "request": Shape(400),
     "request.cancelled": Shape(499),
-    "request.context_length_exceeded": Shape(400, code="context_length_exceeded", param="messages"),
+    "request.context_length_exceeded": Shape(400, code="context_length_exceeded"),
     "request.invalid_parameter": Shape(400, code="invalid_value"),
     "request.missing_parameter": Shape(400, code="missing_required_parameter"),
     "request.unknown_parameter": Shape(400, code="unknown_parameter"),
     "request.unsupported_parameter": Shape(400, code="unsupported_parameter"),
     "auth": Shape(401, code="invalid_api_key"),
     "auth.forbidden": Shape(403, code="insufficient_permissions"),
-    "model": Shape(404, code="model_not_found", param="model"),
+    "model.not_found": Shape(404, code="model_not_found", param="model"),
     "limits": Shape(429, "requests", "rate_limit_exceeded"),
+    "limits.request_too_large": Shape(429, "tokens", "rate_limit_exceeded"),
     "limits.tokens_per_minute": Shape(429, "tokens", "rate_limit_exceeded"),
     "guardrails": Shape(400, code="content_policy_violation"),
     "residency": Shape(403, code="data_residency_mismatch"),
     "audit": Shape(503, _SERVER),
     "store": Shape(503, _SERVER),
-    "engine": Shape(500, _SERVER),
     "engine.timeout": Shape(504, _SERVER),
 }
-_INTERNAL: Final = Shape(500, _SERVER, "internal_error")
+_INTERNAL: Final = Shape(500, _SERVER)
 
 # What the web framework refuses by itself.
 _REFUSALS: Final = {
@@ -68,6 +68,7 @@ _REFUSALS: Final = {
     413: ("request.body_too_large", "the request body is too large"),
     415: ("request.unsupported_media_type", "the body must be JSON"),
 }
+_REFUSAL: Final = ("request.malformed", "the request is malformed")
 
 
 class _Error(Struct, frozen=True):
@@ -81,10 +82,14 @@ class _Envelope(Struct, frozen=True):
     error: _Error
 
 
-def to_answer(error: HisarError) -> ErrorAnswer:
-    """The response for an error that happened before anything else was sent."""
-    status = _shape_of(error).status
-    return ErrorAnswer(status=status, headers=_headers_of(error, status), body=to_body(error))
+def to_answer(error: Exception) -> ErrorAnswer:
+    """The response for any exception that happened before anything else was sent."""
+    known = from_exception(error)
+    status = _shape_of(known).status
+    headers = _headers_of(known, status)
+    if isinstance(error, HTTPException) and error.headers and "allow" in error.headers:
+        headers["allow"] = error.headers["allow"]
+    return ErrorAnswer(status=status, headers=headers, body=to_body(known))
 
 
 def to_body(error: HisarError) -> bytes:
@@ -93,7 +98,7 @@ def to_body(error: HisarError) -> bytes:
     return msgspec.json.encode(
         _Envelope(
             _Error(
-                message=_message_of(error),
+                message=_message_of(error, shape.status),
                 type=shape.type,
                 param=getattr(error, "param", None) or shape.param,
                 code=shape.code or error.code,
@@ -107,22 +112,18 @@ def from_exception(error: Exception) -> HisarError:
     if isinstance(error, HisarError):
         return error
     if isinstance(error, HTTPException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        code, message = _REFUSALS.get(
-            error.status_code, ("request.malformed", "the request is malformed")
-        )
+        code, message = _REFUSALS.get(error.status_code, _REFUSAL)
         return RequestError(code, message, status=error.status_code)
     return HisarError("gateway.internal_error", "an internal error")
 
 
 def from_failed(failed: Failed) -> HisarError:
     """What an engine's Failed stands for."""
-    if failed.code.startswith("engine."):
+    status = _find_shape(failed.code).status
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return EngineError(failed.code, failed.message, retry_after_s=failed.retry_after_s)
     return RequestError(
-        failed.code,
-        failed.message,
-        status=_find_shape(failed.code).status,
-        retry_after_s=failed.retry_after_s,
+        failed.code, failed.message, status=status, retry_after_s=failed.retry_after_s
     )
 
 
@@ -144,12 +145,12 @@ def _shape_of(error: HisarError) -> Shape:
     return Shape(status, shape.type, shape.code, shape.param)
 
 
-def _message_of(error: HisarError) -> str:
-    if isinstance(error, RequestError | EngineError):
-        return f"{error.message} ({error.hint})" if error.hint else error.message
-    if _find_shape(error.code) is _INTERNAL:
+def _message_of(error: HisarError, status: int) -> str:
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return "something went wrong inside the box; its log has it under the request id"
-    return "the box cannot serve this request now"
+    if not isinstance(error, RequestError | EngineError):
+        return "the box cannot serve requests now"
+    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _headers_of(error: HisarError, status: int) -> dict[str, str]:

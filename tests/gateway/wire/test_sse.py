@@ -1,0 +1,121 @@
+"""The bytes of a stream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import pytest
+
+from appliance.errors import RequestError
+from appliance.generation import ChoiceFinished, FinishReason, GenerationEvent, TextDelta
+from gateway.wire import openai_chat, openai_completions
+from gateway.wire.call import Call
+from gateway.wire.sse import DONE, HEADERS, PING, error_ending, with_pings
+
+Iterate = Callable[[Iterable[GenerationEvent]], AsyncIterator[GenerationEvent]]
+
+
+async def test_each_event_is_one_line_of_json_and_the_last_is_done(
+    iterate: Iterate, call: Call, two_choices: tuple[GenerationEvent, ...]
+) -> None:
+    for route in (openai_chat, openai_completions):
+        chunks = [chunk async for chunk in route.encode_stream(iterate(two_choices), call)]
+        *frames, done, rest = b"".join(chunks).split(b"\n\n")
+        assert (done, rest) == (b"data: [DONE]", b"")
+        for frame in frames:
+            assert frame.startswith(b"data: ")
+            assert b"\n" not in frame
+            assert b"\r" not in frame
+            assert "error" not in json.loads(frame.removeprefix(b"data: "))
+
+
+async def test_text_held_back_is_no_event(iterate: Iterate, call: Call) -> None:
+    for route in (openai_chat, openai_completions):
+        events = iterate([TextDelta(index=0, text="")])
+        chunks = [chunk async for chunk in route.encode_stream(events, call)]
+        assert len(chunks) == 1
+        assert chunks[0].endswith(DONE)
+
+
+async def test_an_error_on_the_way_is_sent_in_band(call: Call) -> None:
+    async def refused() -> AsyncIterator[GenerationEvent]:
+        yield TextDelta(index=0, text="a")
+        raise RequestError("guardrails.denied_word", "a denied word", status=400)
+
+    chunks = [chunk async for chunk in openai_chat.encode_stream(refused(), call)]
+    error, done, _ = chunks[-1].split(b"\n\n")
+    assert json.loads(error.removeprefix(b"data: ")) == {
+        "error": {
+            "message": "a denied word",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "content_policy_violation",
+        }
+    }
+    assert done == b"data: [DONE]"
+
+
+async def test_nothing_follows_the_ending(
+    iterate: Iterate, call: Call, two_choices: tuple[GenerationEvent, ...]
+) -> None:
+    late = ChoiceFinished(index=5, finish_reason=FinishReason.STOP)
+    chunks = [
+        chunk async for chunk in openai_chat.encode_stream(iterate([*two_choices, late]), call)
+    ]
+    assert chunks[-1].endswith(DONE)
+
+
+async def test_a_ping_fills_every_silence_and_nothing_is_lost() -> None:
+    gate = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        await gate.wait()
+        yield b"b"
+
+    stream = with_pings(chunks(), every_s=0.001)
+    assert await anext(stream) == b"a"
+    assert await anext(stream) == PING
+    assert await anext(stream) == PING
+    gate.set()
+    assert [chunk async for chunk in stream if chunk != PING] == [b"b"]
+
+
+async def test_an_error_between_pings_reaches_the_reader() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        raise RequestError("request.cancelled", "gone", status=499)
+
+    stream = with_pings(chunks(), every_s=60)
+    assert await anext(stream) == b"a"
+    with pytest.raises(RequestError):
+        await anext(stream)
+
+
+async def test_a_reader_that_leaves_ends_the_source() -> None:
+    ended = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            await asyncio.Event().wait()
+            yield b"never"
+        finally:
+            ended.set()
+
+    stream = with_pings(chunks(), every_s=0.001)
+    assert await anext(stream) == PING
+    await stream.aclose()  # type: ignore[attr-defined]
+    async with asyncio.timeout(5):
+        await ended.wait()
+
+
+def test_a_stream_may_be_neither_cached_nor_held_back() -> None:
+    assert HEADERS["content-type"].startswith("text/event-stream")
+    assert HEADERS["cache-control"] == "no-cache"
+    assert HEADERS["x-accel-buffering"] == "no"
+
+
+def test_a_broken_stream_still_says_done() -> None:
+    ending = error_ending(RequestError("request.cancelled", "gone", status=499))
+    assert ending.startswith(b'data: {"error":')
+    assert ending.endswith(DONE)
