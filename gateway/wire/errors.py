@@ -148,9 +148,14 @@ def _shape_of(error: HisarError) -> Shape:
 def _message_of(error: HisarError, status: int) -> str:
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return "something went wrong inside the box; its log has it under the request id"
-    if not isinstance(error, RequestError | EngineError):
-        return "the box cannot serve requests now"
-    return f"{error.message} ({error.hint})" if error.hint else error.message
+    if isinstance(error, RequestError | EngineError):
+        message = f"{error.message} ({error.hint})" if error.hint else error.message
+    elif status > HTTPStatus.INTERNAL_SERVER_ERROR:
+        message = "the box cannot serve requests now"
+    else:
+        message = error.message
+    # A name taken from an address may hold bytes that are no text; an error must still be sent.
+    return message.encode("utf-8", "replace").decode("utf-8")
 
 
 def _headers_of(error: HisarError, status: int) -> dict[str, str]:

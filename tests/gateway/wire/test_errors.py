@@ -188,3 +188,13 @@ def test_a_name_in_any_script_breaks_no_header() -> None:
     assert "中文模型" in (envelope(answer)["message"] or "")
     for value in answer.headers.values():
         value.encode("ascii")
+
+
+def test_a_name_that_is_no_text_can_still_be_refused() -> None:
+    answer = to_answer(RequestError("model.not_found", "there is no model \udcff", status=404))
+    assert envelope(answer)["message"] == "there is no model ?"
+
+
+def test_a_model_the_library_does_not_know_is_404_without_a_hint_at_others() -> None:
+    answer = to_answer(CatalogueError("model.not_found", "no model 'a'", hint="did you mean 'b'?"))
+    assert (answer.status, envelope(answer)["message"]) == (404, "no model 'a'")
