@@ -1,0 +1,40 @@
+# `make up` starts the box; `make check` is what CI runs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+BOOTSTRAP := $(PYTHON) -I appliance/bootstrap.py
+
+.PHONY: up test check format lint types contracts bench clean tools
+
+up:
+	@$(BOOTSTRAP)
+	@exec $(BIN)/hisar up
+
+# What the checks below run with: the environment, PostgreSQL, the small model.
+tools:
+	@$(BOOTSTRAP) --tests
+	@$(BIN)/python -m tests.small_model
+
+check: format lint types contracts test
+
+test: tools
+	$(BIN)/python -m pytest
+
+format: tools
+	$(BIN)/ruff format --check .
+
+lint: tools
+	$(BIN)/ruff check .
+
+types: tools
+	$(BIN)/mypy
+
+contracts: tools
+	$(BIN)/lint-imports
+
+bench: tools
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
