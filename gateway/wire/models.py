@@ -1,14 +1,10 @@
 """The models a key may use, as OpenAI's model objects."""
 
-from collections.abc import Iterable
-
 from msgspec import Struct
-
-from appliance.catalogue import ModelSpec
 
 
 class WireModel(Struct, frozen=True, kw_only=True):
-    """One model."""
+    """One model; `created` is when it came into the library, in Unix seconds."""
 
     id: str
     object: str = "model"
@@ -21,13 +17,3 @@ class WireModelList(Struct, frozen=True, kw_only=True):
 
     object: str = "list"
     data: list[WireModel]
-
-
-def from_spec(spec: ModelSpec) -> WireModel:
-    """A model of the library; `created` is when it came there, in Unix seconds."""
-    return WireModel(id=spec.name, created=spec.created_at)
-
-
-def from_specs(specs: Iterable[ModelSpec]) -> WireModelList:
-    """Models of the library, by name."""
-    return WireModelList(data=[from_spec(spec) for spec in sorted(specs, key=lambda it: it.name)])
