@@ -71,11 +71,12 @@ class Worker:
         self._is_leaving = False
 
     def run(self) -> None:
-        """Serve until the host is gone, SIGTERM, or drained."""
+        """Warm up, then serve until the host is gone, SIGTERM, or drained."""
         reader = threading.Thread(target=read_messages, args=(self._link, self._inbox))
         reader.start()
         signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(None))
         try:
+            warm_up(self._runner)
             self._send(Ready(facts=self._runner.facts))
             while not self._is_leaving:
                 self._receive()
@@ -186,14 +187,13 @@ def load(arguments: argparse.Namespace) -> Runner:
 
 
 def serve(link: socket.socket, arguments: argparse.Namespace) -> int:
-    """Load, warm up, run; answers the exit status."""
+    """Load and run; answers the exit status."""
     try:
         runner = load(arguments)
     except HisarError as error:
         link.sendall(encode_frame(Refused(call_id=0, code=error.code, message=error.message)))
         return error.exit_code
     with contextlib.closing(runner):
-        warm_up(runner)
         Worker(link, runner).run()
     return 0
 
