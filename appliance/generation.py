@@ -47,10 +47,29 @@ class Message(Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None
 
 
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function the model may call; `parameters` is the JSON text of a JSON Schema object."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object"}'
+    strict: bool = False
+
+
+class ToolChoice(Struct, frozen=True, kw_only=True):
+    """Whether tools may or must be called; `name` is the one function that must be called."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+
+
 class ChatPrompt(Struct, frozen=True, kw_only=True, tag="chat"):
     """A conversation to be rendered by the model's own chat template."""
 
     messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
 
 
 class TextPrompt(Struct, frozen=True, kw_only=True, tag="text"):
@@ -66,6 +85,16 @@ class TokenPrompt(Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 Prompt: TypeAlias = ChatPrompt | TextPrompt | TokenPrompt
+
+
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    """What the answer must look like: any JSON object, or what `text` describes.
+
+    `text` is the JSON text of a schema, a regular expression, or a grammar in Lark syntax.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "grammar"]
+    text: str = ""
 
 
 class SamplingParams(Struct, frozen=True, kw_only=True):
@@ -85,6 +114,7 @@ class SamplingParams(Struct, frozen=True, kw_only=True):
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: bool = False
     num_top_logprobs: int = 0
+    repetition_penalty: float = 1.0
 
 
 class StopConditions(Struct, frozen=True, kw_only=True):
@@ -92,6 +122,9 @@ class StopConditions(Struct, frozen=True, kw_only=True):
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    ignores_eos: bool = False
 
 
 class GenerationRequest(Struct, frozen=True, kw_only=True):
@@ -109,6 +142,8 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     n: int = 1
     cache_salt: bytes = b""
     priority: int = 0
+    output_format: OutputFormat | None = None
+    echoes_prompt: bool = False
 
     @property
     def num_choices(self) -> int:
@@ -154,6 +189,7 @@ class TextDelta(Struct, frozen=True, kw_only=True, tag="text"):
     text: str
     num_tokens: int = 1
     logprobs: tuple[ChosenLogprob, ...] = ()
+    channel: Literal["content", "reasoning"] = "content"
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True, tag="tool_call"):
