@@ -43,12 +43,12 @@ def _port_error(host: str, port: int, error: OSError) -> MachineError:
         )
     if error.errno == errno.EACCES:
         return MachineError(
-            "machine.port_refused",
+            "machine.port_unusable",
             f"port {port} on {host} may not be opened by this user",
             hint="choose a port from 1024 on: `hisar up --port 8080`",
         )
     return MachineError(
-        "machine.port_refused",
+        "machine.port_unusable",
         f"port {port} on {host} cannot be opened: {os.strerror(error.errno or 0)}",
         hint="look at gateway.host in the configuration",
     )

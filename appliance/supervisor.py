@@ -1,7 +1,8 @@
 """How the processes of a box are kept alive, and how they are let go.
 
     started in the order given; one that ends is started again, after a pause that doubles
-    stopped in reverse order: SIGTERM, then SIGKILL when its time is over
+    stopped in reverse order: SIGTERM, and SIGKILL when its time is over
+    told to stop twice: SIGTERM once more, which means hurry, and little time is left
     one that says by its exit code that starting again cannot help ends the whole
 
 Each runs in a session of its own, so that Ctrl-C reaches the supervisor alone and the order of
@@ -25,6 +26,7 @@ from appliance.errors import CatalogueError, ConfigError, MachineError, StoreErr
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
+_HURRIED_S: Final = 5.0
 # After so long a life a crash is a new story, and the pause starts small again.
 _STABLE_S: Final = 60.0
 _MAX_LOG_BYTES: Final = 16 * 1024 * 1024
@@ -52,20 +54,30 @@ class GaveUpError(Exception):
         self.exit_code = exit_code
 
 
-async def supervise(
-    programs: Sequence[Program], stop: asyncio.Event, tell: Callable[[str], None]
-) -> None:
-    """Keep the programs alive until `stop` is set; then let them go, the last one first.
+class Stop:
+    """Whether the box is to stop: told once in good order, told twice in a hurry."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+        self.hurried = asyncio.Event()
+
+    def tell(self) -> None:
+        """To be called by every signal to stop."""
+        (self.hurried if self.wanted.is_set() else self.wanted).set()
+
+
+async def supervise(programs: Sequence[Program], stop: Stop, tell: Callable[[str], None]) -> None:
+    """Keep the programs alive until told to stop; then let them go, the last one first.
 
     Raises GaveUpError, with all of them let go.
     """
     keepers = [_Keeper(program, tell) for program in programs]
     lives = [asyncio.create_task(keeper.live()) for keeper in keepers]
-    stopped = asyncio.create_task(stop.wait())
+    stopped = asyncio.create_task(stop.wanted.wait())
     try:
         await asyncio.wait([*lives, stopped], return_when=asyncio.FIRST_COMPLETED)
         for keeper in reversed(keepers):
-            await keeper.let_go()
+            await keeper.let_go(stop.hurried)
         await asyncio.gather(*lives)
     finally:
         stopped.cancel()
@@ -99,18 +111,27 @@ class _Keeper:
                 await asyncio.wait_for(self._unwanted.wait(), pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def let_go(self) -> None:
+    async def let_go(self, hurried: asyncio.Event) -> None:
         self._unwanted.set()
         process = self._process
         if process is None or process.returncode is not None:
             return
         process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), self._program.stop_within_s)
-        except TimeoutError:
+        ended = asyncio.create_task(process.wait())
+        in_a_hurry = asyncio.create_task(hurried.wait())
+        await asyncio.wait(
+            {ended, in_a_hurry},
+            timeout=self._program.stop_within_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        in_a_hurry.cancel()
+        if not ended.done() and hurried.is_set():
+            process.terminate()
+            await asyncio.wait({ended}, timeout=_HURRIED_S)
+        if not ended.done():
             self._tell(f"{self._program.name} did not end in time and was killed")
             self.kill()
-            await process.wait()
+        await ended
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

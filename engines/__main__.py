@@ -11,6 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from appliance import config_file, logs
@@ -29,6 +30,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m engines", description="The engine host.")
     parser.add_argument("--home", type=Path, required=True, help="folder of the box's state")
     parser.add_argument("--socket", type=Path, help="where to listen, instead of in the home")
+    parser.add_argument(
+        "--preload", action="append", help="model to load at the start, instead of as configured"
+    )
     parser.add_argument("--ready-fd", type=int, help="written to, and closed, once listening")
     return parser.parse_args(arguments)
 
@@ -38,7 +42,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     home = Home(root=options.home)
     try:
-        config = config_file.load(home.config)
+        config = _with_preload(config_file.load(home.config), options.preload)
         logs.configure(config.logs.level, process="host")
         with listening(options.socket or home.engine_socket) as listener:
             memory = Memory(Library(home.models), config, Patience())
@@ -47,6 +51,14 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
+
+
+def _with_preload(config: Config, names: list[str] | None) -> Config:
+    if names is None:
+        return config
+    return msgspec.structs.replace(
+        config, engine=msgspec.structs.replace(config.engine, preload=tuple(names))
+    )
 
 
 async def serve(host: Host, listener: socket.socket, config: Config, ready_fd: int | None) -> None:

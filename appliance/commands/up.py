@@ -31,7 +31,7 @@ from appliance.known_models import KNOWN_MODELS
 from appliance.locks import HeldElsewhereError, hold
 from appliance.machine import require_free_port, require_writable
 from appliance.pull import order_known, pull, verify
-from appliance.supervisor import GaveUpError, Program, supervise
+from appliance.supervisor import GaveUpError, Program, Stop, supervise
 
 _ASK_EVERY_S: Final = 0.05
 _ANSWER_S: Final = 2.0
@@ -165,10 +165,10 @@ class _Ready:
 
 
 async def _serve(home: Home, config: Config, ready: _Ready) -> None:
-    stop = asyncio.Event()
+    stop = Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.tell)
     waiting = asyncio.create_task(_announce(ready))
     try:
         await supervise(_programs(home, config), stop, _tell)
