@@ -68,9 +68,14 @@ class GroupCommitLog:
         self._is_closing = False
         self._task = asyncio.create_task(self._write(), name="audit-writer")
 
+    @property
+    def is_available(self) -> bool:
+        """Whether a record appended now would be tried."""
+        return not (self._is_failing or self._is_closing or self._task.done())
+
     async def append(self, record: AuditRecord) -> None:
         """Return once the record is durable. Raises StoreError `audit.unavailable`."""
-        if self._is_failing or self._is_closing or self._task.done():
+        if not self.is_available:
             raise _unavailable("the last attempt to write a record failed")
         waiter = asyncio.get_running_loop().create_future()
         pending = _Pending(record, waiter)
