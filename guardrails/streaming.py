@@ -140,7 +140,8 @@ class _Choice:
 
     def finish(self) -> Iterator[GenerationEvent]:
         """What may leave after the last piece."""
-        for part in (self._text, *self._calls.values()):
+        parts: tuple[_TextPieces | _ArgumentPieces, ...] = (self._text, *self._calls.values())
+        for part in parts:
             if not self.is_hit:
                 yield from part.finish()
                 self.is_hit = part.search.is_hit

@@ -109,7 +109,7 @@ class Search:
         clusters = clusters_of(self._open + piece)
         self._open = clusters.pop() if clusters else ""
         self._take(clusters)
-        if not self._must_wait():
+        if self._open and not self._must_wait():
             self._take([self._open])
             self._open = ""
         return self._release()
@@ -123,7 +123,7 @@ class Search:
 
     def _must_wait(self) -> bool:
         symbols = symbols_after(self._previous, self._open)
-        if not self._open or not symbols:
+        if not symbols:
             return False
         state = self._state
         for symbol in symbols[:-1]:
