@@ -8,7 +8,6 @@ has begun, an error inside it. Settling is the way out of the `with` block in `s
 nothing, and nothing gets past it.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -18,9 +17,10 @@ from litestar.types import ASGIApp, Receive, Send
 from litestar.types import Scope as Connection
 
 from appliance.audit.record import Received
-from appliance.errors import EngineError, HisarError
-from appliance.generation import Failed, GenerationEvent, GenerationRequest
+from appliance.errors import HisarError
+from appliance.generation import GenerationEvent, GenerationRequest
 from appliance.identity import Principal, Scope
+from gateway.beginning import once_begun
 from gateway.box import Box
 from gateway.context import context_of
 from gateway.exchange import Exchange
@@ -28,10 +28,11 @@ from gateway.lease import Lease
 from gateway.limits.cost import estimate_prompt_tokens
 from gateway.limits.headers import to_headers
 from gateway.routing.choose import choose_host
-from gateway.screening import check_prompts, screen_answer
+from gateway.screening import check_prompts
 from gateway.wire.body import check_media
 from gateway.wire.call import Call, Decoded
-from gateway.wire.errors import from_exception, from_failed
+from gateway.wire.errors import from_exception
+from guardrails.streaming import screen_output
 
 _log: Final = logging.getLogger(__name__)
 
@@ -85,8 +86,9 @@ async def walk(box: Box, wire: Wire, exchange: Exchange, lease: Lease) -> None:
 
     choose_host(box.fleet)
 
-    async with aclosing(box.engines.generate(to_request(box, lease, principal, decoded))) as raw:
-        events = lease.follow(screen_answer(box.screen, raw))
+    request = to_request(box, lease, principal, decoded)
+    async with aclosing(box.engines.generate(request)) as raw:
+        events = lease.follow(screen_output(raw, box.screen, request.num_choices))
         events = await once_begun(events, box.config.gateway.first_event_timeout_s)
         call = to_call(box, lease, decoded)
         headers = to_headers(lease.grant)
@@ -94,30 +96,6 @@ async def walk(box: Box, wire: Wire, exchange: Exchange, lease: Lease) -> None:
             await exchange.send_stream(wire.encode_stream(events, call), headers)
         else:
             await exchange.send_whole(await wire.encode_whole(events, call), headers)
-
-
-async def once_begun(
-    events: AsyncIterator[GenerationEvent], timeout_s: float
-) -> AsyncIterator[GenerationEvent]:
-    """The same events once the first is there; until then an error has a status of its own."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            first = await anext(events)
-    except TimeoutError:
-        raise EngineError(
-            "engine.timeout", f"no answer began within {timeout_s:g} seconds"
-        ) from None
-    if isinstance(first, Failed):
-        raise from_failed(first)
-    return _chain(first, events)
-
-
-async def _chain(
-    first: GenerationEvent, rest: AsyncIterator[GenerationEvent]
-) -> AsyncIterator[GenerationEvent]:
-    yield first
-    async for event in rest:
-        yield event
 
 
 def to_received(box: Box, lease: Lease, principal: Principal) -> Received:

@@ -78,8 +78,16 @@ class Lease:
             case ChoiceFinished(finish_reason=reason):
                 self.finish_reasons.append(reason.value)
             case Finished(usage=usage, timings=timings):
-                self.usage, self.timings, self._is_finished = usage, timings, True
+                self._is_finished = True
+                self._note_usage(usage, timings)
             case Failed(usage=usage, timings=timings):
-                self.usage, self.timings, self.error = usage, timings, from_failed(event)
+                self.error = from_failed(event)
+                self._note_usage(usage, timings)
             case _:
                 pass
+
+    def _note_usage(self, usage: Usage, timings: Timings) -> None:
+        """Take the engine's own count; an answer that a guardrail cut short comes without one."""
+        if usage.prompt_tokens:
+            self.usage = usage
+        self.timings = timings

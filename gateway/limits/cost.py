@@ -8,7 +8,8 @@ or, where the client sets none, to the end of the model's context.
 
 from typing import Final
 
-from appliance.generation import ChatPrompt, Prompt, TextPrompt
+from appliance.generation import ChatPrompt, Prompt, TokenPrompt
+from gateway.prompt_text import texts_of
 from gateway.wire.call import Decoded
 
 BYTES_PER_TOKEN: Final = 3
@@ -35,16 +36,10 @@ def estimate_prompt_tokens(prompts: tuple[Prompt, ...]) -> int:
 
 
 def _estimate(prompt: Prompt) -> int:
-    if isinstance(prompt, ChatPrompt):
-        texts = [
-            text
-            for message in prompt.messages
-            for text in (message.content or "", *(call.arguments for call in message.tool_calls))
-        ]
-        return len(prompt.messages) * MESSAGE_TOKENS + sum(map(_tokens_of, texts))
-    if isinstance(prompt, TextPrompt):
-        return _tokens_of(prompt.text)
-    return len(prompt.token_ids)
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.token_ids)
+    num_messages = len(prompt.messages) if isinstance(prompt, ChatPrompt) else 0
+    return num_messages * MESSAGE_TOKENS + sum(map(_tokens_of, texts_of(prompt)))
 
 
 def _tokens_of(text: str) -> int:

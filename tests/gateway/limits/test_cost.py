@@ -19,4 +19,4 @@ def test_a_message_costs_its_frame_its_text_and_its_calls() -> None:
         Message(role="user", content="abc"),
         Message(role="assistant", tool_calls=(call,)),
     )
-    assert estimate_prompt_tokens((ChatPrompt(messages=messages),)) == 8 + 1 + 8 + 2
+    assert estimate_prompt_tokens((ChatPrompt(messages=messages),)) == 8 + 1 + 8 + 1 + 2

@@ -1,0 +1,35 @@
+"""How an answer begins: nothing is sent before the engine has said something.
+
+Until then whatever goes wrong has an HTTP status of its own; after it, only a place in the stream.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from appliance.errors import EngineError
+from appliance.generation import Failed, GenerationEvent
+from gateway.wire.errors import from_failed
+
+
+async def once_begun(
+    events: AsyncIterator[GenerationEvent], timeout_s: float
+) -> AsyncIterator[GenerationEvent]:
+    """The same events once the first is there; until then an error has a status of its own."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            first = await anext(events)
+    except TimeoutError:
+        raise EngineError(
+            "engine.timeout", f"no answer began within {timeout_s:g} seconds"
+        ) from None
+    if isinstance(first, Failed):
+        raise from_failed(first)
+    return _chain(first, events)
+
+
+async def _chain(
+    first: GenerationEvent, rest: AsyncIterator[GenerationEvent]
+) -> AsyncIterator[GenerationEvent]:
+    yield first
+    async for event in rest:
+        yield event
