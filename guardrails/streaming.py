@@ -1,9 +1,9 @@
 """What of an answer may leave while it is still being written.
 
-Each choice, and each tool call's arguments, is searched on its own. Text waits only while its end
-can still become a denied word. When one is found, nothing of it leaves, the choice is over with
-`content_filter`, and nothing of that choice follows. What leaves does not depend on how the engine
-cut the text into pieces.
+Each choice's answer, reasoning and tool call arguments are searched each on its own. Text waits
+only while its end can still become a denied word. When one is found, nothing of it leaves, the
+choice is over with `content_filter`, and nothing of that choice follows. What leaves does not
+depend on how the engine cut the text into pieces.
 
 Logprobs name tokens, so they leave only when all text of their piece has left.
 """
@@ -120,19 +120,20 @@ class _Answer:
 
 
 class _Choice:
-    """The text and the tool calls of one choice."""
+    """The texts and the tool calls of one choice."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._text = _TextPieces(screen)
+        self._texts: dict[str, _TextPieces] = {}
         self._calls: dict[int, _ArgumentPieces] = {}
         self.is_hit = False
 
     def take(self, event: GenerationEvent) -> Iterator[GenerationEvent]:
         """What may leave after this piece."""
         if isinstance(event, TextDelta):
-            yield from self._text.take(event)
-            self.is_hit = self._text.search.is_hit
+            text = self._texts.setdefault(event.channel, _TextPieces(self._screen))
+            yield from text.take(event)
+            self.is_hit = text.search.is_hit
         elif isinstance(event, ToolCallDelta):
             call = self._calls.setdefault(event.call_index, _ArgumentPieces(self._screen))
             yield from call.take(event)
@@ -140,7 +141,8 @@ class _Choice:
 
     def finish(self) -> Iterator[GenerationEvent]:
         """What may leave after the last piece."""
-        parts: tuple[_TextPieces | _ArgumentPieces, ...] = (self._text, *self._calls.values())
+        parts: tuple[_TextPieces | _ArgumentPieces, ...]
+        parts = (*self._texts.values(), *self._calls.values())
         for part in parts:
             if not self.is_hit:
                 yield from part.finish()
@@ -155,7 +157,7 @@ class _Waiting(Struct):
 
 
 class _TextPieces:
-    """The text of one choice, in pieces that leave as far as they may."""
+    """One text of a choice, in pieces that leave as far as they may."""
 
     def __init__(self, screen: Screen) -> None:
         self.search: Search = screen.search()
@@ -184,7 +186,7 @@ class _TextPieces:
             first.num_chars -= len(text)
             if first.num_chars:
                 # The rest waits, and with it the count and the logprobs of the whole piece.
-                yield TextDelta(index=first.delta.index, text=text, num_tokens=0)
+                yield replace(first.delta, text=text, num_tokens=0, logprobs=())
             else:
                 self._waiting.popleft()
                 yield replace(first.delta, text=text)

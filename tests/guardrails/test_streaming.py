@@ -135,6 +135,20 @@ async def test_tool_call_arguments_are_screened() -> None:
     assert reasons_of(result) == [(0, "content_filter")]
 
 
+async def test_reasoning_is_screened_apart_from_the_answer() -> None:
+    events = [
+        TextDelta(index=0, text="think GIZ", channel="reasoning"),
+        TextDelta(index=0, text="LIKOD"),
+        TextDelta(index=0, text="LIKOD.", channel="reasoning"),
+    ]
+    result = await screened(events)
+    assert [(e.channel, e.text) for e in result if isinstance(e, TextDelta)] == [
+        ("reasoning", "think "),
+        ("content", "LIKOD"),
+    ]
+    assert reasons_of(result) == [(0, "content_filter")]
+
+
 def logprob(token: str, *top: str) -> ChosenLogprob:
     def one(text: str) -> TokenLogprob:
         return TokenLogprob(token=text, token_bytes=text.encode(), logprob=-1.0)
