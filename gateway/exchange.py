@@ -7,6 +7,7 @@ work where it stands, be it queued, waiting for the first token, or in the midst
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self
 
@@ -92,7 +93,9 @@ class Exchange:
             ending = sse.error_ending(error)
             await self._send({"type": "http.response.body", "body": ending, "more_body": False})
         else:
-            await send_error(error, self._send)
+            # The rest of a body that came too slowly may still come; it is no request.
+            is_late = getattr(error, "status", 0) == HTTPStatus.REQUEST_TIMEOUT
+            await send_error(error, self._send, {"connection": "close"} if is_late else {})
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._has_started = True

@@ -64,7 +64,9 @@ class Lease:
     @property
     def code(self) -> str:
         """The stable code of what went wrong; empty where nothing did."""
-        return "" if self.error is None else self.error.code
+        if self.error is None:
+            return "" if self._is_finished else "engine.answer_cut"
+        return self.error.code
 
     def _note(self, event: GenerationEvent) -> None:
         match event:
