@@ -15,6 +15,7 @@ from appliance.secrets import SecretBytes, write_private
 from appliance.store.store import Store
 
 LOCAL_TENANT: Final = Tenant(id="local", name="This machine")
+_NAME: Final = "local"
 
 
 async def ensure_local_key(store: Store, home: Home, pepper: SecretBytes, now: Now) -> bool:
