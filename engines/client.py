@@ -38,6 +38,7 @@ class EngineClient:
         self._patience = patience or ClientPatience()
         self._link: Link | None = None
         self._linked = asyncio.Event()
+        self._tried = asyncio.Event()
         self._why_not = (UNREACHABLE, "the engine host has not been reached yet")
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
@@ -48,9 +49,9 @@ class EngineClient:
         return self._link is not None
 
     async def start(self) -> None:
-        """Connect, and stay connected from now on. Does not wait for a host that is not there."""
+        """Try to connect, and keep at it from now on; a host that is not there is no error."""
         self._keeping = asyncio.get_running_loop().create_task(self._keep_linked())
-        await asyncio.sleep(0)
+        await self._tried.wait()
 
     async def close(self) -> None:
         """Hang up; the host aborts what is still running."""
@@ -74,7 +75,7 @@ class EngineClient:
                 yield Failed(code=error.code, message=error.message, retry_after_s=1.0)
                 return
             except FrameError as error:
-                yield Failed(code="engine.request_too_large", message=str(error))
+                yield Failed(code="engine.request_unsendable", message=str(error))
                 return
             try:
                 event = await mailbox.take()
@@ -123,12 +124,13 @@ class EngineClient:
         while True:
             if await self._live_once():
                 retry_s = self._patience.first_retry_s
+            self._tried.set()
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, self._patience.max_retry_s)
 
     async def _live_once(self) -> bool:
         """Connect, and stay until the host is gone; False where it could not be reached."""
-        link = Link()
+        link = Link(self._unlink)
         try:
             await asyncio.get_running_loop().create_unix_connection(
                 lambda: link.channel, str(self._socket_path)
@@ -145,8 +147,6 @@ class EngineClient:
             self._why_not = (UNREACHABLE, "the engine host does not answer")
             return False
         finally:
-            self._link = None
-            self._linked.clear()
             link.channel.abort()
             await asyncio.wait({link.closed})
         return True
@@ -157,4 +157,9 @@ class EngineClient:
         self._link = link
         self._why_not = (UNREACHABLE, "the engine host has gone away")
         self._linked.set()
+        self._tried.set()
         await asyncio.wait({link.closed})
+
+    def _unlink(self) -> None:
+        self._link = None
+        self._linked.clear()

@@ -64,10 +64,11 @@ class Mailbox:
 
 
 class Link:
-    """The gateway's end of one connection."""
+    """The gateway's end of one connection. `on_closed` is called before anything on it fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_closed: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
+        self._on_gone = on_closed
         self._mailboxes: dict[str, Mailbox] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
@@ -161,6 +162,8 @@ class Link:
             self.welcome.set_result(None)
 
     def _on_closed(self) -> None:
+        # First, so that whoever learns of the loss below finds no link to try again on.
+        self._on_gone()
         if not self.welcome.done():
             self.welcome.set_exception(EngineError(UNREACHABLE, "the engine host hung up"))
         for answer in tuple(self._calls.values()):

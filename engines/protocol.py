@@ -14,7 +14,6 @@ in on it. Requests are named by `GenerationRequest.id`, unique within a connecti
 and worker the host puts a connection prefix before it.
 """
 
-import asyncio
 import struct
 from collections.abc import Iterable
 from typing import Final, TypeAlias, TypeVar
@@ -218,15 +217,3 @@ def split_frames(buffer: bytearray) -> Iterable[bytes]:
             yield body
     finally:
         del buffer[:start]
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The body of the next frame; None when the other side has closed. Raises FrameError."""
-    try:
-        head = await reader.readexactly(_LENGTH.size)
-        (length,) = _LENGTH.unpack(head)
-        if length > MAX_FRAME_BYTES:
-            raise FrameError(f"a frame announces {length} bytes, over {MAX_FRAME_BYTES}")
-        return await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

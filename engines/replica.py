@@ -175,7 +175,7 @@ class Replica:
         try:
             worker.send(Generate(request=msgspec.structs.replace(request, id=key)))
         except FrameError as error:
-            self._fail([key], Failed(code="engine.request_too_large", message=str(error)))
+            self._fail([key], Failed(code="engine.request_unsendable", message=str(error)))
 
     def _fail(self, keys: list[str], failure: Failed) -> None:
         for key in keys:
