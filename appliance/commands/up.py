@@ -55,7 +55,8 @@ def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
     with _only_one(home):
         require_free_port(config.gateway.host, config.gateway.port)
         models = _provide_models(Library(home.models), config, quiet=as_json)
-        asyncio.run(_provide_key(home, config))
+        if not _has_key(home, config):
+            asyncio.run(_provide_key(home, config))
         with _address(home, config) as base_url:
             asyncio.run(_serve(home, config, _Ready(home, base_url, models, as_json)))
 
@@ -113,6 +114,11 @@ def _is_here(library: Library, name: str) -> bool:
             raise
         return False
     return True
+
+
+def _has_key(home: Home, config: Config) -> bool:
+    """Whether an earlier start has made key and database: then opening it can be left out."""
+    return not config.store.url and home.local_key.is_file() and home.database.is_file()
 
 
 async def _provide_key(home: Home, config: Config) -> None:

@@ -87,12 +87,12 @@ class FileServer:
 
     def _send(self, request: BaseHTTPRequestHandler, content: bytes) -> None:
         try:
-            if self.cut_after:
+            if 0 < self.cut_after < len(content):
                 request.wfile.write(content[: self.cut_after])
                 self.cut_after = 0
                 request.close_connection = True
                 return
-            if self.stall_after:
+            if 0 < self.stall_after < len(content):
                 request.wfile.write(content[: self.stall_after])
                 request.wfile.flush()
                 self.stalled.set()
