@@ -113,6 +113,8 @@ class Keeper:
         """End the present worker and wait until it is gone. Only after `give_up`."""
         self._lives.cancel()
         await asyncio.wait({self._lives})
+        # Once more: the cancellation may have come while it was waiting for this very thing.
+        await self.worker.end(grace_s=self._patience.worker_leaves_s)
         self.state = ReplicaState.STOPPED
 
     def _new_worker(self) -> WorkerProcess:

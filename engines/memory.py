@@ -1,7 +1,7 @@
 """Which models are in memory: loaded on first use, each once, and let go of on command.
 
 A model that could not be loaded stays listed as failed, so that requests fail at once and say why,
-until it is loaded anew.
+until it is loaded anew or another model of its name is put in the library.
 """
 
 import asyncio
@@ -9,18 +9,17 @@ import logging
 import os
 from typing import Final
 
-import psutil
-
 from appliance.catalogue import Library, ModelSpec
 from appliance.config import Config
+from appliance.devices import take_inventory
 from appliance.errors import EngineError, HisarError
 from appliance.generation import Failed
 from engines.keeper import Patience
-from engines.placement import needed_bytes, require_room
+from engines.placement import require_room
 from engines.protocol import ModelFacts, Status
 from engines.replica import DRAINING, UNLOADED, Replica
 from engines.routes import Receiver
-from engines.worker_process import COMMAND, WorkerOptions
+from engines.worker_process import WorkerOptions
 
 _log: Final = logging.getLogger(__name__)
 
@@ -28,18 +27,12 @@ _log: Final = logging.getLogger(__name__)
 class Memory:
     """The replicas of this host, by model."""
 
-    def __init__(
-        self,
-        library: Library,
-        config: Config,
-        patience: Patience,
-        command: tuple[str, ...] = COMMAND,
-    ) -> None:
+    def __init__(self, library: Library, config: Config, patience: Patience) -> None:
         self._library = library
         self._config = config
         self._patience = patience
-        self._command = command
         self._replicas: dict[str, Replica] = {}
+        self._specs: dict[str, ModelSpec] = {}
         self._is_draining = False
 
     def lease(self, model: str) -> Replica:
@@ -51,8 +44,12 @@ class Memory:
         if self._is_draining:
             raise EngineError(DRAINING.code, DRAINING.message, retry_after_s=DRAINING.retry_after_s)
         replica = self._replicas.get(model)
-        if replica is None:
-            replica = self._replicas[model] = self._start(self._library.get(model))
+        if replica is not None and not replica.has_failed:
+            return replica
+        spec = self._library.get(model)
+        if replica is None or spec != self._specs[model]:
+            replica = self._replicas[model] = self._start(spec)
+            self._specs[model] = spec
         return replica
 
     async def load(self, model: str) -> ModelFacts:
@@ -92,8 +89,8 @@ class Memory:
         await asyncio.gather(*(r.drain(within_s=within_s) for r in self._replicas.values()))
 
     def _start(self, spec: ModelSpec) -> Replica:
-        needed = needed_bytes(weights_bytes=spec.size_bytes)
-        require_room(spec.name, needed=needed, free=psutil.virtual_memory().available)
+        free_bytes = take_inventory().memory.available_bytes
+        require_room(spec.name, model_bytes=spec.size_bytes, free_bytes=free_bytes)
         engine = self._config.engine
         options = WorkerOptions(
             model=spec.name,
@@ -106,7 +103,7 @@ class Memory:
             log_level=self._config.logs.level,
         )
         _log.info("%s is being loaded", spec.name)
-        return Replica(options, self._patience, self._command)
+        return Replica(options, self._patience)
 
 
 def failed_by(error: HisarError) -> Failed:

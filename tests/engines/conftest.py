@@ -21,7 +21,7 @@ preload = ["echo"]
 context_tokens = 400000
 num_slots = 4
 [gateway]
-drain_s = 10
+drain_s = 60
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from appliance.catalogue import Library, ModelSpec
+from appliance.catalogue import Library, ModelFile, ModelSpec
 from appliance.errors import EngineError
 from appliance.generation import Failed, GenerationEvent
 from appliance.home import Home
@@ -262,21 +262,34 @@ async def test_models_live_side_by_side_and_die_alone(
         await events.aclose()
 
 
-async def test_a_model_that_failed_is_tried_again_on_load(
+async def test_a_model_that_failed_stays_failed_until_it_is_loaded_or_replaced(
     home: Home, start_host: Callable[[], HostProcess]
 ) -> None:
-    Library(home.models).add(ModelSpec(name="odd", runner="no-such-runner"))
+    library = Library(home.models)
+    library.add(ModelSpec(name="odd", runner="no-such-runner"))
     start_host()
     async with connected(home.engine_socket) as client:
-        with pytest.raises(EngineError) as caught:
-            await client.load("odd")
-        assert caught.value.code == "engine.model_failed"
+        for _ in range(2):
+            with pytest.raises(EngineError) as caught:
+                await client.load("odd")
+            assert caught.value.code == "engine.model_failed"
         (failed,) = await answer(client, request(model="odd"))
         assert isinstance(failed, Failed)
         assert failed.code == "engine.model_failed"
-        Library(home.models).add(ModelSpec(name="odd", runner="echo"))
-        assert (await client.load("odd")).runner == "echo"
+        library.add(ModelSpec(name="odd", runner="echo"))
         assert text_of(await answer(client, request("even", model="odd"))) == "even"
+
+
+async def test_a_model_larger_than_the_free_memory_is_refused(
+    home: Home, start_host: Callable[[], HostProcess]
+) -> None:
+    huge = ModelFile(path="huge.bin", size_bytes=2**50, sha256="")
+    Library(home.models).add(ModelSpec(name="huge", runner="echo", files=(huge,)))
+    start_host()
+    async with connected(home.engine_socket) as client:
+        with pytest.raises(EngineError, match="needs 107374") as caught:
+            await client.load("huge")
+        assert caught.value.code == "engine.does_not_fit"
 
 
 async def test_calls_that_cannot_be_answered_are_refused_by_their_number(

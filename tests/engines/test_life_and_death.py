@@ -53,12 +53,14 @@ def is_gone(process: psutil.Process) -> bool:
     return not process.is_running()
 
 
-async def stream(client: EngineClient) -> tuple[list[object], asyncio.Task[None]]:
+async def stream(
+    client: EngineClient, text: str = LONG_PROMPT
+) -> tuple[list[object], asyncio.Task[None]]:
     """A long answer being read, after its first event."""
     events: list[object] = []
 
     async def read() -> None:
-        async for event in client.generate(request(LONG_PROMPT)):
+        async for event in client.generate(request(text)):
             events.append(event)  # noqa: PERF401  the list is watched while it grows
 
     reading = asyncio.create_task(read())
@@ -156,7 +158,7 @@ async def test_a_drained_host_finishes_what_runs_and_refuses_what_comes(
 ) -> None:
     host = start_host()
     async with connected(home.engine_socket) as client:
-        events, reading = await stream(client)
+        events, reading = await stream(client, LONG_PROMPT[:60_000])
         (worker,) = host.workers()
         host.process.send_signal(signal.SIGTERM)
         refused: list[object] = []
@@ -173,7 +175,7 @@ async def test_a_drained_host_finishes_what_runs_and_refuses_what_comes(
 
 
 async def test_a_drain_has_a_bound(home: Home, start_host: Callable[[], HostProcess]) -> None:
-    home.config.write_text(home.config.read_text().replace("drain_s = 10", "drain_s = 0.2"))
+    home.config.write_text(home.config.read_text().replace("drain_s = 60", "drain_s = 0.2"))
     host = start_host()
     async with connected(home.engine_socket) as client:
         events, reading = await stream(client)
