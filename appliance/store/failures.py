@@ -13,7 +13,7 @@ _SIGNS: Final = (
     ("disk is full", "store.disk_full"),
     ("no space left", "store.disk_full"),
     ("readonly database", "store.read_only"),
-    ("read-only transaction", "store.read_only"),
+    ("read-only", "store.read_only"),
     ("database is locked", "store.busy"),
     ("queuepool limit", "store.busy"),
     ("malformed", "store.damaged"),
@@ -53,6 +53,8 @@ def told_as_store_errors(database: str) -> Iterator[None]:
 
 def _told(error: Exception, database: str) -> StoreError:
     said = str(getattr(error, "orig", None) or error).casefold()
-    code = next((code for sign, code in _SIGNS if sign in said), "store.failed")
+    # An OSError comes from the way to the database: its folder, its socket, its name.
+    unknown = "store.unreachable" if isinstance(error, OSError) else "store.failed"
+    code = next((code for sign, code in _SIGNS if sign in said), unknown)
     what, hint = _WORDS[code]
     return StoreError(code, f"{what}: {database}", hint=hint)

@@ -1,0 +1,37 @@
+"""What the environment may say, and what is said of variables that nothing reads."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.environment import read_environment
+from appliance.errors import ConfigError
+
+
+def test_the_home_folder_is_chosen_by_hisar_home_then_xdg_then_the_users_home() -> None:
+    def root(**variables: str) -> Path:
+        return read_environment({"HOME": "/home/ayşe", **variables}).home.root
+
+    assert root() == Path("/home/ayşe/.local/share/hisar")
+    assert root(XDG_DATA_HOME="/data") == Path("/data/hisar")
+    assert root(XDG_DATA_HOME="relative") == Path("/home/ayşe/.local/share/hisar")
+    assert root(XDG_DATA_HOME="/data", HISAR_HOME="/srv/ğüş") == Path("/srv/ğüş")
+    assert root(HISAR_HOME="~/box") == Path("/home/ayşe/box")
+    assert root(HISAR_HOME="") == root()
+    assert root(HISAR_HOME="here") == Path.cwd() / "here"
+
+
+def test_an_unknown_variable_of_ours_is_warned_of_with_the_nearest_right_name() -> None:
+    environment = read_environment(
+        {"HOME": "/h", "HISAR_HOEM": "/x", "HISAR_TEST_URL": "x", "OTHER": "x"}
+    )
+    (warning,) = environment.warnings
+    assert "HISAR_HOEM" in warning
+    assert "HISAR_HOME" in warning
+
+
+def test_the_log_level_can_be_set_and_a_wrong_one_is_refused() -> None:
+    assert read_environment({"HOME": "/h"}).log_level is None
+    assert read_environment({"HOME": "/h", "HISAR_LOG_LEVEL": "DEBUG"}).log_level == "debug"
+    with pytest.raises(ConfigError, match="warning"):
+        read_environment({"HOME": "/h", "HISAR_LOG_LEVEL": "warn"})

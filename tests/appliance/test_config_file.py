@@ -1,0 +1,173 @@
+"""A configuration with a fault never starts a box, and the fault is told where it stands."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.config import Config
+from appliance.config_file import Fault, InvalidConfigError, key_paths, load, parse
+from appliance.identity import Limits
+from appliance.toml_lines import line_of
+
+FILE = Path("config.toml")
+
+
+def faults_of(text: str) -> tuple[Fault, ...]:
+    with pytest.raises(InvalidConfigError) as caught:
+        parse(text, FILE)
+    return caught.value.faults
+
+
+def fault_of(text: str) -> Fault:
+    (fault,) = faults_of(text)
+    return fault
+
+
+def test_a_missing_file_and_an_empty_file_mean_all_defaults(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    assert load(tmp_path / "none.toml") == load(tmp_path / "empty.toml") == Config()
+
+
+def test_what_is_written_is_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "ayarlar ğüşİı.toml"
+    path.write_text(
+        '\ufeffaliases = {fast = "smollm2:135m"}\n[gateway]\nport = 9000\ndrain_s = 5\n'
+        '[limits.per_key]\ntokens_per_minute = 100\n[guardrails]\ndenied_words = ["GİZLİ"]\n',
+        encoding="utf-8",
+    )
+    config = load(path)
+    assert (config.gateway.port, config.gateway.drain_s) == (9000, 5.0)
+    assert config.limits.per_key == Limits(tokens_per_minute=100)
+    assert config.guardrails.denied_words == ("GİZLİ",)
+    assert config.aliases == {"fast": "smollm2:135m"}
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line", "meant"),
+    [
+        ("guardrailz = 1", "guardrailz", 1, "guardrails"),
+        ("[gaurdrails]\ndenied_words = []", "gaurdrails", 1, "guardrails"),
+        ("\n[limits.per_key]\nTPM = 60", "limits.per_key.TPM", 3, "tokens_per_minute"),
+        ("TPM = 60", "TPM", 1, "limits.per_key.tokens_per_minute"),
+        ("tokens_per_minute = 60", "tokens_per_minute", 1, "limits.per_key.tokens_per_minute"),
+        ("[gateway]\n\nmax_queued = 4", "gateway.max_queued", 3, "limits.max_queued"),
+        ("[gateway]\nPort = 1", "gateway.Port", 2, "gateway.port"),
+        ("[gateway]\nbody_limit_mb = 1", "gateway.body_limit_mb", 2, "body_limit_bytes"),
+        ("gateway.prot = 1", "gateway.prot", 1, "gateway.port"),
+        ("[engine]\nnum_thread = 1", "engine.num_thread", 2, "engine.num_threads"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_right_key(
+    text: str, path: str, line: int, meant: str
+) -> None:
+    """blazing-Gael/dcms#35, BerriAI/litellm#31287, miracodeai/mira#312."""
+    fault = fault_of(text)
+    assert (fault.code, fault.path, fault.line) == ("config.unknown_key", path, line)
+    assert meant in fault.hint
+
+
+def test_a_wrong_unit_is_told_the_right_one() -> None:
+    assert "gateway.drain_s" in (hint := fault_of("[gateway]\ndrain_ms = 3000").hint)
+    assert "seconds" in hint
+
+
+def test_a_key_like_no_other_is_told_what_can_stand_there() -> None:
+    assert "gateway" in fault_of("zzzzzz = 1").hint
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('[limits]\nmax_in_flight = "1O0"', "limits.max_in_flight"),
+        ('[gateway]\nport = "8080"', "gateway.port"),
+        ("[gateway]\nport = true", "gateway.port"),
+        ("[gateway]\nport = 80.5", "gateway.port"),
+        ('[gateway]\nallowed_hosts = "localhost"', "gateway.allowed_hosts"),
+        ("[engine]\npreload = [1]", "engine.preload"),
+        ("gateway = 1", "gateway"),
+        ("[logs.level]\nx = 1", "logs.level"),
+        ('[aliases]\nfast = "a"\nslow = 3', "aliases.slow"),
+        ("[store]\nurl = 2026-01-01", "store.url"),
+    ],
+)
+def test_a_wrong_type_is_refused(text: str, path: str) -> None:
+    fault = fault_of(text)
+    assert (fault.code, fault.path) == ("config.wrong_type", path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[gateway]\nport = 0",
+        "[gateway]\nport = 70000",
+        "[gateway]\ndrain_s = 0",
+        "[gateway]\ndrain_s = inf",
+        "[gateway]\ndrain_s = nan",
+        "[limits]\nmax_queued = -1",
+        "[limits.per_key]\ntokens_per_minute = 0",
+        '[logs]\nlevel = "warn"',
+        'profile = "dekstop"',
+    ],
+)
+def test_a_value_out_of_range_is_refused(text: str) -> None:
+    assert fault_of(text).code == "config.out_of_range"
+
+
+def test_every_fault_is_told_at_once_with_its_line() -> None:
+    faults = faults_of('typo = 1\n[gateway]\nport = "x"\ndrain_s = -1\n[nonsense]\n')
+    assert [(fault.code, fault.line) for fault in faults] == [
+        ("config.unknown_key", 1),
+        ("config.wrong_type", 3),
+        ("config.out_of_range", 4),
+        ("config.unknown_key", 5),
+    ]
+
+
+def test_the_message_names_file_line_and_key_and_never_the_value() -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        parse('[store]\nurl = ["postgresql://u:s3cret@h/d"]', Path("/etc/hisar/config.toml"))
+    assert str(caught.value).startswith("/etc/hisar/config.toml:2: store.url: expected text")
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.exit_code == 78
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a = \n", 1), ("[gateway]\nport = 1\nport = 2\n", 3), ("x = 1O0", 1)]
+)
+def test_a_text_that_is_not_toml_is_refused_with_its_line(text: str, line: int) -> None:
+    fault = fault_of(text)
+    assert (fault.code, fault.line) == ("config.syntax", line)
+
+
+def test_a_file_that_cannot_be_read_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "latin5.toml").write_bytes(b"profile = '\xfe'")
+    for path in (tmp_path, tmp_path / "latin5.toml"):
+        with pytest.raises(InvalidConfigError) as caught:
+            load(path)
+        assert caught.value.code == "config.unreadable"
+
+
+@given(st.text())
+def test_any_text_is_a_configuration_or_a_told_fault(text: str) -> None:
+    try:
+        parse(text, FILE)
+    except InvalidConfigError as error:
+        assert error.faults
+
+
+def test_each_key_is_found_on_its_line_in_every_way_of_writing_it() -> None:
+    text = 'a.b = 1\nlong = """\nc = 2\n"""\n["x.y"]\n'
+    text += "'q r' = 1\n  t = {u = 1}\n[[list]]\nz = 1 # e = 2"
+    assert line_of(text, ("a", "b")) == 1
+    assert line_of(text, ("c",)) == 0
+    assert line_of(text, ("x.y", "q r")) == 6
+    assert line_of(text, ("x.y", "t", "u")) == 7
+    assert line_of(text, ("list", "z")) == 9
+
+
+def test_every_key_path_is_listed_once() -> None:
+    paths = list(key_paths())
+    assert len(paths) == len(set(paths))
+    assert ("limits", "per_key", "tokens_per_minute") in paths
