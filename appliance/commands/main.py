@@ -1,11 +1,11 @@
 """The console script `hisar`: which verbs there are, and how a run of one ends.
 
 A verb's module is imported only when it is called, so that `hisar --help` answers at once.
-Exit codes: 0, that of the HisarError (`appliance.errors`), 2 for wrong arguments, 130 after Ctrl-C.
+Exit codes: 0, that of the HisarError (`appliance.errors`), 2 for wrong arguments, 130 after Ctrl-C,
+1 where a reader of the output left early.
 """
 
 import importlib
-import os
 import sys
 from typing import Final
 
@@ -14,7 +14,6 @@ import click
 from appliance.errors import HisarError
 
 _INTERRUPTED: Final = 130
-_BROKEN_PIPE: Final = 141
 
 # The verb, where it is, and what `hisar --help` says of it.
 VERBS: Final = {
@@ -65,7 +64,6 @@ def main() -> None:
 def _run() -> int:
     try:
         code = cli.main(prog_name="hisar", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -74,10 +72,6 @@ def _run() -> int:
         return error.exit_code
     except click.Abort:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
     return code if isinstance(code, int) else 0
 
 
