@@ -170,7 +170,7 @@ class Keeper:
             self._on_ready(message)
         elif isinstance(message, Refused) and message.call_id == 0:
             _log.error("%s: %s", self._options.model, message.message)
-            self.give_up(ReplicaState.FAILED, Failed(code=message.code, message=message.message))
+            self.give_up(ReplicaState.FAILED, _failed_by(message))
         else:
             self._watcher.on_message(message)
 
@@ -193,3 +193,7 @@ class Keeper:
             self.facts = None
             self._settled.clear()
         self._watcher.on_lost()
+
+
+def _failed_by(refusal: Refused) -> Failed:
+    return Failed(code=refusal.code, message=refusal.message, retry_after_s=refusal.retry_after_s)
