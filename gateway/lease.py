@@ -18,6 +18,7 @@ from appliance.generation import (
     Timings,
     Usage,
 )
+from appliance.metrics import Metrics
 from gateway.context import RequestContext
 from gateway.limits.limiter import Grant
 from gateway.wire.errors import from_failed
@@ -26,10 +27,12 @@ from gateway.wire.errors import from_failed
 class Lease:
     """One call. `is_recorded` says that a record of its arrival is durable.
 
-    `delta_times` are the monotonic times at which pieces of the answer came, in seconds.
+    `first_delta_at` is when the first piece of the answer came, in monotonic seconds.
     """
 
-    def __init__(self, context: RequestContext, route: str, clock: Monotonic) -> None:
+    def __init__(
+        self, context: RequestContext, route: str, metrics: Metrics, clock: Monotonic
+    ) -> None:
         self.context = context
         self.route = route
         self.model = ""
@@ -40,7 +43,9 @@ class Lease:
         self.usage = Usage()
         self.timings = Timings()
         self.finish_reasons: list[str] = []
-        self.delta_times: list[float] = []
+        self.first_delta_at: float | None = None
+        self._last_delta_at = 0.0
+        self._metrics = metrics
         self._clock = clock
         self._is_finished = False
 
@@ -71,7 +76,7 @@ class Lease:
     def _note(self, event: GenerationEvent) -> None:
         match event:
             case TextDelta(num_tokens=num_tokens):
-                self.delta_times.append(self._clock())
+                self._note_time(self._clock())
                 # What is charged should the engine's own count never come.
                 self.usage = Usage(
                     prompt_tokens=self.estimated_prompt_tokens,
@@ -87,6 +92,14 @@ class Lease:
                 self._note_usage(usage, timings)
             case _:
                 pass
+
+    def _note_time(self, now: float) -> None:
+        if self.first_delta_at is None:
+            self.first_delta_at = now
+        else:
+            gap_s = now - self._last_delta_at
+            self._metrics.inter_token.labels(self._metrics.label_of(self.model)).observe(gap_s)
+        self._last_delta_at = now
 
     def _note_usage(self, usage: Usage, timings: Timings) -> None:
         """Take the engine's own count; an answer that a guardrail cut short comes without one."""

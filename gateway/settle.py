@@ -4,11 +4,8 @@ Calls are counted as they open and close, so that a box going down knows when th
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
-from typing import Final
 
 from appliance.audit.record import AuditLog, Completed
 from appliance.clock import Monotonic, Now
@@ -18,8 +15,6 @@ from gateway.context import RequestContext
 from gateway.exchange import Exchange
 from gateway.lease import Lease
 from gateway.limits.limiter import Limiter
-
-_log: Final = logging.getLogger(__name__)
 
 
 class Settlement:
@@ -40,7 +35,7 @@ class Settlement:
     @contextmanager
     def lease(self, context: RequestContext, route: str, exchange: Exchange) -> Iterator[Lease]:
         """A lease for one call, settled when the block is left, in whatever way."""
-        lease = Lease(context, route, self._clock)
+        lease = Lease(context, route, self._metrics, self._clock)
         self._open[lease] = exchange
         self._none_open.clear()
         self._metrics.in_flight.inc()
@@ -80,7 +75,7 @@ class Settlement:
         )
 
     def _count(self, lease: Lease) -> None:
-        arrived_at = lease.context.arrived_at
+        arrived_at, first_at = lease.context.arrived_at, lease.first_delta_at
         self._metrics.in_flight.dec()
         self._metrics.count_ended(
             EndedRequest(
@@ -88,12 +83,9 @@ class Settlement:
                 model=lease.model,
                 outcome=lease.outcome,
                 duration_s=self._clock() - arrived_at,
-                first_token_s=lease.delta_times[0] - arrived_at if lease.delta_times else None,
+                first_token_s=first_at - arrived_at if first_at is not None else None,
                 finish_reasons=tuple(lease.finish_reasons),
                 usage=lease.usage,
                 timings=lease.timings,
             )
         )
-        inter_token = self._metrics.inter_token.labels(self._metrics.label_of(lease.model))
-        for earlier, later in pairwise(lease.delta_times):
-            inter_token.observe(later - earlier)
