@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from msgspec import Struct
 from appliance.catalogue import Library
 from appliance.config import Config
 from appliance.config_file import load
+from appliance.devices import free_disk_bytes, take_inventory
 from appliance.environment import Environment
 from appliance.errors import CatalogueError, ConfigError, HisarError
 from appliance.known_models import KNOWN_MODELS
@@ -29,7 +29,6 @@ _OLDEST_PYTHON: Final = (3, 11)
 _COMPILERS: Final = ("c++", "g++", "clang++")
 _NEEDED_DISK_BYTES: Final = 1_000_000_000
 _NEEDED_MEMORY_BYTES: Final = 1_000_000_000
-_FAST_FLAGS: Final = ("avx2", "avx512f", "avx512_vnni", "asimd", "sve")
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -104,27 +103,21 @@ def _home(patient: Patient) -> str:
 
 
 def _disk(patient: Patient) -> str:
-    folder = _nearest_existing(patient.environment.home.root)
-    free = shutil.disk_usage(folder).free
+    root = patient.environment.home.root
+    free = free_disk_bytes(root)
     if free < _NEEDED_DISK_BYTES:
         raise HisarError(
             "machine.disk_full",
-            f"{megabytes(free)} are free on {folder}",
+            f"{megabytes(free)} are free for {root}",
             hint=f"free some space: {megabytes(_NEEDED_DISK_BYTES)} are needed",
         )
-    return f"{megabytes(free)} are free on {folder}"
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    return f"{megabytes(free)} are free for {root}"
 
 
 def _memory(_: Patient) -> str:
-    import psutil
-
-    memory = psutil.virtual_memory()
-    found = f"{megabytes(memory.available)} of {megabytes(memory.total)} are available"
-    if memory.available < _NEEDED_MEMORY_BYTES:
+    memory = take_inventory().memory
+    found = f"{megabytes(memory.available_bytes)} of {megabytes(memory.total_bytes)} are available"
+    if memory.available_bytes < _NEEDED_MEMORY_BYTES:
         raise HisarError(
             "machine.memory_low", found, hint="end other programs, or load a smaller model"
         )
@@ -132,15 +125,13 @@ def _memory(_: Patient) -> str:
 
 
 def _processor(_: Patient) -> str:
-    import psutil
+    cpu = take_inventory().cpu
+    flags = ", ".join(cpu.flags) or "no vector flags known"
+    return f"{cpu.architecture}, {cpu.num_cores} cores, {flags}"
 
-    try:
-        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    except OSError:
-        words = set()
-    fast = [flag for flag in _FAST_FLAGS if flag in words]
-    num_cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    return f"{platform.machine()}, {num_cores} cores, " + (", ".join(fast) or "no vector flags")
+
+def _accelerators(_: Patient) -> str:
+    return ", ".join(gpu.name for gpu in take_inventory().gpus) or "none"
 
 
 def _compiler(_: Patient) -> str:
@@ -209,6 +200,7 @@ _LOOKS: Final[dict[str, _Look]] = {
     "python": _python,
     "compiler": _compiler,
     "processor": _processor,
+    "accelerators": _accelerators,
     "memory": _memory,
     "disk": _disk,
     "home": _home,
