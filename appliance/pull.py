@@ -152,20 +152,22 @@ def _check_weights(fetched: Fetched, folder: Path) -> None:
         capture_output=True,
         check=False,
     )
-    if done.returncode:
+    if complaint := _complaint(done.stdout):
         path.unlink(missing_ok=True)
         raise CatalogueError(
             "model.file_broken",
-            f"{path.name} cannot be used: {_complaint(done.stdout)}",
+            f"{path.name} cannot be used: {complaint}",
             hint="nothing was added; take the file from its source again",
         )
 
 
-def _complaint(answer: bytes) -> str:
+def _complaint(verdict: bytes) -> str:
+    """What the check found wrong; empty where it found the file sound."""
     try:
-        return str(msgspec.json.decode(answer)["message"])
-    except (ValueError, KeyError, TypeError):
-        return "it is not a GGUF file that this box can read"
+        broken = msgspec.json.decode(verdict)["broken"]
+        return f"{broken['what']} (byte {broken['offset']})" if broken else ""
+    except (ValueError, KeyError, TypeError):  # it was ended by a limit before it could say
+        return "its header cannot be read"
 
 
 def _spec(name: str, order: Order, fetched: Fetched) -> ModelSpec:
