@@ -153,6 +153,7 @@ class GroupCommitLog:
         if len(group) == 1:
             _fail(group[0])
             self._lose(group[0].record)
+            self._is_failing = False
             return True
         for num_done, pending in enumerate(group, start=1):
             if not await self._commit([pending]):
@@ -185,7 +186,8 @@ class GroupCommitLog:
                 _fail(pending)
         for pending in self._pending:
             _fail(pending)
-        self._pending.extendleft(reversed(kept))
+        kept.extend(pending for pending in self._pending if not pending.is_given_up)
+        self._pending = deque(kept)
         self._is_failing = bool(self._pending)
         self._metrics.audit_pending.set(len(self._pending))
 

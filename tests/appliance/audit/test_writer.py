@@ -50,9 +50,9 @@ class Sink:
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
         await self.gate.wait()
-        if any(record.request_id == "poison" for record in records):
-            raise TypeError("no such type")
         step = "fail" if self.is_down else self.plan.pop(0) if self.plan else "ok"
+        if step != "fail" and any(record.request_id == "poison" for record in records):
+            raise TypeError("no such type")
         known = {(type(record), record.request_id) for record in self.records}
         if step != "fail":
             self.groups.append([r for r in records if (type(r), r.request_id) not in known])
@@ -189,6 +189,28 @@ async def test_a_record_that_cannot_be_written_takes_no_other_with_it(
     await until(lambda: len(sink.records) == 3)
     assert sink.records == [received(0), completed(1), completed(2)]
     await log.append(received(3))
+
+
+async def test_service_returns_although_the_last_record_cannot_be_written(
+    log: GroupCommitLog, sink: Sink
+) -> None:
+    sink.plan = ["fail"]
+    log.append_soon(Completed(request_id="poison", at=NOW, outcome=Outcome.OK))
+    with pytest.raises(StoreError):
+        await log.append(received(1))
+    await until(lambda: log.is_available)
+    await log.append(received(2))
+    assert received(2) in sink.records
+
+
+async def test_awaited_records_alone_do_not_keep_service_away(
+    log: GroupCommitLog, sink: Sink
+) -> None:
+    sink.plan = ["fail"]
+    with pytest.raises(StoreError):
+        await log.append(completed(1))
+    assert log.is_available
+    await log.append(received(2))
 
 
 async def test_closing_writes_what_was_handed_over(sink: Sink) -> None:
