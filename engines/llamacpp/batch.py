@@ -1,0 +1,58 @@
+"""The batch that llama_decode reads, filled through numpy arrays that this file owns."""
+
+import ctypes
+from typing import Any
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.runner import Chunk
+
+
+class Batch:
+    """Room for `max_tokens` tokens. `struct` is what libllama takes; it points into our arrays."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._token_ids = np.zeros(max_tokens, np.int32)
+        self._positions = np.zeros(max_tokens, np.int32)
+        self._slots = np.zeros(max_tokens, np.int32)
+        self._wants_logits = np.zeros(max_tokens, np.int8)
+        self._num_slots = np.ones(max_tokens, np.int32)
+        self._slot_pointers = self._slots.ctypes.data + np.arange(max_tokens, dtype=np.uint64) * 4
+        self.struct = llama.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._token_ids, ctypes.POINTER(llama.llama_token)),
+            embd=None,
+            pos=_pointer(self._positions, ctypes.POINTER(llama.llama_pos)),
+            n_seq_id=_pointer(self._num_slots, ctypes.POINTER(ctypes.c_int32)),
+            seq_id=_pointer(
+                self._slot_pointers, ctypes.POINTER(ctypes.POINTER(llama.llama_seq_id))
+            ),
+            logits=_pointer(self._wants_logits, ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def clear(self) -> None:
+        """Empty the batch."""
+        self.struct.n_tokens = 0
+
+    def add(self, chunk: Chunk, slot: int) -> None:
+        """Append a chunk; its last token wants logits where the chunk samples."""
+        begin = self.struct.n_tokens
+        end = begin + chunk.length
+        stop = chunk.start + chunk.length
+        if chunk.length == 1:
+            self._token_ids[begin] = chunk.sequence.token_ids[chunk.start]
+            self._positions[begin] = chunk.start
+            self._slots[begin] = slot
+        else:
+            self._token_ids[begin:end] = chunk.sequence.token_ids[chunk.start : stop]
+            self._positions[begin:end] = np.arange(chunk.start, stop)
+            self._slots[begin:end] = slot
+            self._wants_logits[begin:end] = 0
+        self._wants_logits[end - 1] = chunk.samples
+        self.struct.n_tokens = end
+
+
+def _pointer(array: NDArray[Any], kind: Any) -> Any:  # noqa: ANN401  ctypes pointers have no common type
+    return array.ctypes.data_as(kind)

@@ -1,0 +1,216 @@
+"""Which sequence sits in which slot of llama.cpp's KV memory, and what free slots still remember.
+
+The memory is split into slots of equal size, one llama.cpp sequence id each. A slot keeps the
+tokens of its last sequence until it is needed; a prompt that starts the same way takes them over,
+in place or by copying the slot. llama.cpp computes neighbouring slots in one graph and starts a
+new graph at every gap, and a gap costs about half a single-sequence step, so running sequences
+are kept side by side.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Final, cast
+
+from msgspec import Struct
+
+from engines.prefix_cache import PrefixCache
+from engines.sequence import Sequence
+
+# A copy moves a whole slot, which takes as long as computing about this many tokens.
+_MIN_COPIED_TOKENS: Final = 16
+# A move costs about as much as this many steps with a gap.
+_GAPPY_STEPS_BEFORE_MOVE: Final = 4
+
+
+class Seat(Struct, eq=False):
+    """The place of one running sequence; `slot` may change between steps.
+
+    `sampler` is the runner's own, kept here because it lives exactly as long.
+    """
+
+    slot: int
+    sequence: Sequence
+    is_indexed: bool = False
+    sampler: Any = None
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """`destination` shall hold the first `num_tokens` that `source` holds, and nothing else."""
+
+    source: int
+    destination: int
+    num_tokens: int
+
+
+class Memory(Struct, frozen=True):
+    """What a slot with computed tokens remembers."""
+
+    salt: bytes
+    token_ids: list[int]
+
+
+class KvCells:
+    """The KvManager of llama.cpp's split memory. Decides moves; the runner carries them out.
+
+    With `shares_prefixes` off (memory that cannot be trimmed) nothing is remembered.
+    """
+
+    def __init__(self, num_slots: int, context_tokens: int, *, shares_prefixes: bool) -> None:
+        self._num_slots = num_slots
+        self._context_tokens = context_tokens
+        self._shares_prefixes = shares_prefixes
+        self._seats: dict[int, Seat] = {}
+        self._memories: dict[int, Memory] = {}
+        self._cache = PrefixCache()
+        self._moves: list[Move] = []
+        self._num_gappy_steps = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens that all slots hold together."""
+        return self._num_slots * self._context_tokens
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens held by running sequences."""
+        return sum(seat.sequence.num_computed for seat in self._seats.values())
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that free slots remember."""
+        free = self._memories.keys() - self._seats.keys()
+        return sum(len(self._memories[slot].token_ids) for slot in free)
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Seat a waiting sequence and let it keep the longest prefix some slot has computed."""
+        if len(self._seats) == self._num_slots or not self.grow(sequence, len(sequence.token_ids)):
+            return False
+        self._remember_prompts()
+        source, num_shared = self._cache.longest(sequence.cache_salt, sequence.token_ids[:-1])
+        slot = self._choose_slot(source, num_shared)
+        if slot != source and num_shared < _MIN_COPIED_TOKENS:
+            num_shared = 0
+        self._prepare(slot, source if num_shared else None, num_shared)
+        self._seats[slot] = sequence.kv = Seat(slot, sequence)
+        sequence.num_computed = num_shared
+        if not sequence.num_preemptions:
+            sequence.num_cached = num_shared
+        return True
+
+    def grow(self, sequence: Sequence, num_tokens: int) -> bool:  # noqa: ARG002
+        """Whether a slot is large enough; every running sequence owns a whole one."""
+        return num_tokens <= self._context_tokens
+
+    def release(self, sequence: Sequence, *, reusable: bool = True) -> None:
+        """Free the slot; with `reusable` it remembers what it has computed."""
+        slot = sequence.kv.slot
+        del self._seats[slot]
+        sequence.kv = None
+        self._forget(slot)
+        if reusable:
+            self._remember(slot, sequence, sequence.num_computed)
+
+    def close_gaps(self) -> None:
+        """Once a step: bring running sequences together when gaps between them have lasted."""
+        if self._num_runs(self._seats) <= 1:
+            self._num_gappy_steps = 0
+            return
+        self._num_gappy_steps += 1
+        if self._num_gappy_steps < _GAPPY_STEPS_BEFORE_MOVE:
+            return
+        self._num_gappy_steps = 0
+        best = min(
+            ((start, end) for start in self._seats for end in self._free_slots()),
+            key=lambda move: self._num_runs_after(*move),
+        )
+        if self._num_runs_after(*best) < self._num_runs(self._seats):
+            self._reseat(*best)
+
+    def take_moves(self) -> list[Move]:
+        """What to do, in this order, before the next step computes anything."""
+        moves, self._moves = self._moves, []
+        return moves
+
+    def _choose_slot(self, source: Hashable, num_shared: int) -> int:
+        """The free slot that leaves the fewest gaps; then the source, then the least useful."""
+        free = self._free_slots()
+        memory = self._memories.get(cast("int", source))
+        takes_most = memory is not None and 2 * num_shared >= len(memory.token_ids)
+        age = {slot: rank for rank, slot in enumerate(free)}
+        return min(
+            free,
+            key=lambda slot: (
+                self._num_runs(self._seats.keys() | {slot}),
+                not (takes_most and slot == source),
+                age[slot],
+            ),
+        )
+
+    def _prepare(self, slot: int, source: Hashable, num_shared: int) -> None:
+        """Make `slot` hold the shared prefix, and save what it remembers where that is worth it."""
+        memory = self._memories.get(slot)
+        if memory is not None and not (slot == source and 2 * num_shared >= len(memory.token_ids)):
+            self._save(slot, source)
+        self._forget(slot)
+        if source is not None and source != slot:
+            self._cache.touch(source)
+        self._move(slot if source is None else source, slot, num_shared)
+
+    def _save(self, slot: int, source: Hashable) -> None:
+        """Copy what `slot` remembers over an empty or less recently used slot, if there is one."""
+        order = self._free_slots()
+        victims = [victim for victim in order[: order.index(slot)] if victim != source]
+        if not victims:
+            return
+        memory = self._memories[slot]
+        self._forget(victims[0])
+        self._memories[victims[0]] = memory
+        self._cache.insert(memory.salt, memory.token_ids, victims[0])
+        self._move(slot, victims[0], len(memory.token_ids))
+
+    def _reseat(self, start: int, end: int) -> None:
+        seat = self._seats.pop(start)
+        if end in self._memories:
+            self._save(end, None)
+        self._forget(start)
+        self._forget(end)
+        seat.slot, seat.is_indexed = end, False
+        self._seats[end] = seat
+        self._move(start, end, seat.sequence.num_computed)
+
+    def _move(self, source: Hashable, destination: int, num_tokens: int) -> None:
+        self._moves.append(
+            Move(source=cast("int", source), destination=destination, num_tokens=num_tokens)
+        )
+
+    def _remember_prompts(self) -> None:
+        """Let others share the prompts of running sequences as soon as they are computed."""
+        for seat in self._seats.values():
+            sequence = seat.sequence
+            if not seat.is_indexed and sequence.num_computed >= sequence.num_prompt_tokens:
+                seat.is_indexed = True
+                self._remember(seat.slot, sequence, sequence.num_prompt_tokens)
+
+    def _remember(self, slot: int, sequence: Sequence, num_tokens: int) -> None:
+        if self._shares_prefixes and num_tokens:
+            token_ids = sequence.token_ids[:num_tokens]
+            self._memories[slot] = Memory(sequence.cache_salt, token_ids)
+            self._cache.insert(sequence.cache_salt, token_ids, slot)
+
+    def _forget(self, slot: int) -> None:
+        if self._memories.pop(slot, None) is not None:
+            self._cache.remove(slot)
+
+    def _free_slots(self) -> list[int]:
+        """Empty slots, then those that remember something, the least recently used first."""
+        empty = [slot for slot in range(self._num_slots) if slot not in self._memories]
+        remembering = [cast("int", holder) for holder in self._cache.holders()]
+        return [slot for slot in empty + remembering if slot not in self._seats]
+
+    def _num_runs_after(self, start: int, end: int) -> int:
+        return self._num_runs(self._seats.keys() - {start} | {end})
+
+    @staticmethod
+    def _num_runs(slots: Iterable[int]) -> int:
+        """How many groups of neighbours the slots form."""
+        taken = set(slots)
+        return sum(slot - 1 not in taken for slot in taken)

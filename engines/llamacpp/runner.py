@@ -1,0 +1,153 @@
+"""The llama.cpp engine: one model, one context of many slots, one llama_decode a step.
+
+llama.cpp's context is not thread-safe: one thread calls `execute`, and nothing else touches it.
+"""
+
+import os
+from collections.abc import Sequence as Seq
+from typing import Any, Final
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+import psutil
+
+from appliance.errors import CatalogueError, EngineError
+from engines.llamacpp.batch import Batch
+from engines.llamacpp.kv_cells import KvCells, Move, Seat
+from engines.llamacpp.sizing import Sizes, choose_sizes
+from engines.llamacpp.tokenizer import LlamaTokenizer
+from engines.llamacpp.weights import check_file, open_model
+from engines.protocol import ModelFacts
+from engines.runner import Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
+from engines.sampler import Row, SamplerState
+
+DEFAULT_STEP_TOKENS: Final = 256
+
+_NO_KV_SLOT: Final = 1
+
+
+class LlamaRunner:
+    """The Runner of one GGUF model."""
+
+    def __init__(self, model: Any, sizes: Sizes, options: RunnerOptions) -> None:  # noqa: ANN401
+        self._model = model
+        self.tokenizer = LlamaTokenizer(model)
+        self.step_tokens = options.step_tokens or DEFAULT_STEP_TOKENS
+        self._batch = Batch(max(self.step_tokens, sizes.num_slots))
+        self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)
+        self._memory = llama.llama_get_memory(self._context)
+        self.kv = KvCells(sizes.num_slots, sizes.context_tokens, shares_prefixes=_can_trim(model))
+        self.facts = ModelFacts(
+            model=options.model,
+            runner="llamacpp",
+            context_tokens=sizes.context_tokens,
+            vocabulary_size=self.tokenizer.vocabulary_size,
+            num_slots=sizes.num_slots,
+        )
+
+    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
+        """Compute the plan in one llama_decode.
+
+        Where that fails, every sequence of the plan gets a RowError and keeps what it had
+        computed before.
+        """
+        self.kv.close_gaps()
+        for move in self.kv.take_moves():
+            self._move(move)
+        seats: list[Seat] = [chunk.sequence.kv for chunk in plan.chunks]
+        order = sorted(range(len(seats)), key=lambda i: seats[i].slot)
+        self._batch.clear()
+        for i in order:
+            self._batch.add(plan.chunks[i], seats[i].slot)
+        status = llama.llama_decode(self._context, self._batch.struct)
+        if status == _NO_KV_SLOT:
+            raise OutOfKvError
+        if status != 0:
+            return [self._undo(chunk, status) for chunk in plan.chunks]
+        return self._sample(plan, order)
+
+    def close(self) -> None:
+        """Free the context, then the model."""
+        llama.llama_free(self._context)
+        llama.llama_model_free(self._model)
+
+    def _move(self, move: Move) -> None:
+        if move.source != move.destination:
+            llama.llama_memory_seq_rm(self._memory, move.destination, -1, -1)
+            llama.llama_memory_seq_cp(self._memory, move.source, move.destination, -1, -1)
+        llama.llama_memory_seq_rm(self._memory, move.destination, move.num_tokens, -1)
+
+    def _undo(self, chunk: Chunk, status: int) -> RowError:
+        llama.llama_memory_seq_rm(self._memory, chunk.sequence.kv.slot, chunk.start, -1)
+        return RowError(
+            code="engine.decode_failed", message=f"llama.cpp could not compute ({status})"
+        )
+
+    def _sample(self, plan: StepPlan, order: list[int]) -> Seq[Sampled | RowError | None]:
+        answers: list[Sampled | RowError | None] = [None] * len(order)
+        sampling = [i for i in order if plan.chunks[i].samples]
+        if sampling:
+            for i, row in zip(sampling, self._rows(len(sampling)), strict=True):
+                answers[i] = _choose(plan.chunks[i], row)
+        return answers
+
+    def _rows(self, count: int) -> Seq[Row]:
+        """Logits of the rows that asked for them, in the order of the batch; valid for one step."""
+        logits = llama.llama_get_logits(self._context)
+        rows: Any = np.ctypeslib.as_array(logits, (count, self.tokenizer.vocabulary_size))
+        return rows  # type: ignore[no-any-return]
+
+    def warm_up(self) -> None:
+        """Compute one token, so that the first request finds weights and buffers in memory."""
+        token_ids = (llama.llama_token * 1)(0)
+        llama.llama_decode(self._context, llama.llama_batch_get_one(token_ids, 1))
+        llama.llama_memory_clear(self._memory, False)
+
+
+def start(options: RunnerOptions) -> LlamaRunner:
+    """Check and open the model file and set up its context, ready for the first step.
+
+    Raises CatalogueError for a file that cannot be used, MachineError or EngineError for a
+    machine it does not fit, ConfigError for options it does not allow.
+    """
+    facts = check_file(options.path)
+    sizes = choose_sizes(options, facts, psutil.virtual_memory().available)
+    model = open_model(options.path)
+    if not llama.llama_model_has_decoder(model) or llama.llama_model_has_encoder(model):
+        raise CatalogueError("model.not_generative", f"{options.path} holds no decoder-only model")
+    runner = LlamaRunner(model, sizes, options)
+    runner.warm_up()
+    return runner
+
+
+def _open_context(model: Any, sizes: Sizes, step_tokens: int, num_threads: int) -> Any:  # noqa: ANN401
+    params = llama.llama_context_default_params()
+    params.n_ctx = sizes.slot_cells * sizes.num_slots
+    params.n_seq_max = sizes.num_slots
+    params.n_batch = params.n_ubatch = max(step_tokens, sizes.num_slots)
+    params.n_threads = params.n_threads_batch = num_threads or len(os.sched_getaffinity(0))
+    params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_AUTO
+    params.kv_unified = False
+    params.no_perf = True
+    context = llama.llama_init_from_model(model, params)
+    if not context:
+        raise EngineError(
+            "engine.context_refused",
+            f"llama.cpp cannot set up {sizes.num_slots} slots of {sizes.slot_cells} tokens",
+            hint="set a smaller context_tokens or fewer slots for this model",
+        )
+    return context
+
+
+def _can_trim(model: Any) -> bool:  # noqa: ANN401
+    """Whether the end of a sequence can be cut off its memory; recurrent states only forget all."""
+    return not (llama.llama_model_is_recurrent(model) or llama.llama_model_is_hybrid(model))
+
+
+def _choose(chunk: Chunk, row: Row) -> Sampled | RowError:
+    sequence = chunk.sequence
+    seat: Seat = sequence.kv
+    if seat.sampler is None:
+        seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed)
+    sampler: SamplerState = seat.sampler
+    return sampler.choose(row, sequence.token_ids[sequence.num_prompt_tokens :])

@@ -1,0 +1,54 @@
+"""How many slots of how many tokens a model gets: byte arithmetic only."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from appliance.errors import ConfigError, MachineError
+from engines.llamacpp.gguf_check import GgufFacts
+from engines.runner import RunnerOptions
+
+DEFAULT_CONTEXT_TOKENS: Final = 4096
+MAX_DEFAULT_SLOTS: Final = 16
+# The part of the available memory that keys and values may take when nobody says how many slots.
+_MEMORY_SHARE: Final = 0.25
+# llama.cpp pads a slot to this many cells.
+_CELLS: Final = 256
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """`context_tokens` bounds a sequence; a slot has `slot_cells`, at least as many."""
+
+    context_tokens: int
+    slot_cells: int
+    num_slots: int
+
+
+def choose_sizes(options: RunnerOptions, facts: GgufFacts, available_bytes: int) -> Sizes:
+    """The sizes asked for, or those that suit the model and the machine.
+
+    Raises ConfigError `engine.context_too_long`, MachineError `engine.memory_short`.
+    """
+    context_tokens = _choose_context_tokens(options.context_tokens, facts.context_length)
+    slot_cells = -(-context_tokens // _CELLS) * _CELLS
+    slot_bytes = slot_cells * facts.kv_bytes_per_token
+    affordable = int(available_bytes * _MEMORY_SHARE) // max(1, slot_bytes)
+    num_slots = options.num_slots or min(max(affordable, 1), MAX_DEFAULT_SLOTS)
+    if num_slots * slot_bytes > available_bytes:
+        raise MachineError(
+            "engine.memory_short",
+            f"{num_slots} slots of {context_tokens} tokens need {num_slots * slot_bytes >> 20} MiB"
+            f" of memory; {available_bytes >> 20} MiB are available",
+            hint="set a smaller context_tokens or fewer slots for this model",
+        )
+    return Sizes(context_tokens=context_tokens, slot_cells=slot_cells, num_slots=num_slots)
+
+
+def _choose_context_tokens(asked: int, trained: int) -> int:
+    if trained and asked > trained:
+        raise ConfigError(
+            "engine.context_too_long",
+            f"context_tokens is {asked}, but the model was trained for {trained}",
+            hint=f"set it to {trained} or less",
+        )
+    return asked or min(trained or DEFAULT_CONTEXT_TOKENS, DEFAULT_CONTEXT_TOKENS)
