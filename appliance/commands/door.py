@@ -34,6 +34,12 @@ def base_url_of(gateway: GatewayConfig, port: int = 0) -> str:
     return f"http://{host}:{port or gateway.port}"
 
 
+def host_name_of(gateway: GatewayConfig) -> str:
+    """A name the gateway goes by: this machine's, unless the configuration leaves it out."""
+    local = "127.0.0.1"
+    return next(iter((local,) if local in gateway.allowed_hosts else gateway.allowed_hosts), local)
+
+
 def base_url_file(home: Home) -> Path:
     """Where a running box says at which address it is."""
     return home.run / "base_url"
@@ -75,7 +81,10 @@ def open_door(key_file: Path | None = None) -> Iterator["httpx.Client"]:
 
     environment = read_environment()
     base_url = find_base_url(environment.home)
-    headers = {"Authorization": f"Bearer {find_key(environment, key_file)}"}
+    headers = {
+        "Authorization": f"Bearer {find_key(environment, key_file)}",
+        "Host": host_name_of(load(environment.home.config).gateway),
+    }
     # An answer takes as long as it takes; only connecting has a limit. No proxy: this is local.
     timeout = httpx.Timeout(None, connect=_CONNECT_S)
     try:

@@ -7,25 +7,23 @@ keep them alive until Ctrl-C or SIGTERM; then the gateway drains first
 """
 
 import asyncio
-import http.client
-import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from appliance.catalogue import Library
-from appliance.commands.door import base_url_file, base_url_of
-from appliance.commands.show import print_json, progress
+from appliance.commands.announcement import Announcement, announce
+from appliance.commands.door import base_url_file, base_url_of, host_name_of
+from appliance.commands.show import progress
 from appliance.config import Config
 from appliance.config_file import load
 from appliance.environment import read_environment
-from appliance.errors import CatalogueError, EngineError, HisarError, MachineError
+from appliance.errors import CatalogueError, EngineError, MachineError
 from appliance.home import Home
 from appliance.known_models import KNOWN_MODELS
 from appliance.locks import HeldElsewhereError, hold
@@ -33,8 +31,6 @@ from appliance.machine import require_free_port, require_writable
 from appliance.pull import order_known, pull, verify
 from appliance.supervisor import GaveUpError, Program, Stop, supervise
 
-_ASK_EVERY_S: Final = 0.05
-_ANSWER_S: Final = 2.0
 # Beyond its own time to drain: flush records, close the database.
 _GRACE_S: Final = 5.0
 _LAST_LINES: Final = 5
@@ -58,7 +54,14 @@ def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
         if not _has_key(home, config):
             asyncio.run(_provide_key(home, config))
         with _address(home, config) as base_url:
-            asyncio.run(_serve(home, config, _Ready(home, base_url, models, as_json)))
+            announcement = Announcement(
+                home=home,
+                base_url=base_url,
+                host=host_name_of(config.gateway),
+                models=models,
+                as_json=as_json,
+            )
+            asyncio.run(_serve(home, config, announcement))
 
 
 def _with_options(config: Config, port: int | None, names: tuple[str, ...]) -> Config:
@@ -135,51 +138,17 @@ async def _provide_key(home: Home, config: Config) -> None:
         await store.close()
 
 
-class _Ready:
-    """What is said once the box is ready."""
-
-    def __init__(self, home: Home, base_url: str, models: tuple[str, ...], as_json: bool) -> None:
-        self.home = home
-        self.base_url = base_url
-        self._models = models
-        self._as_json = as_json
-
-    def tell(self) -> None:
-        """On stdout: where the box is, where its key is, and how to try it."""
-        key_file = self.home.local_key
-        if self._as_json:
-            print_json({"event": "ready", "base_url": f"{self.base_url}/v1",
-                        "key_file": str(key_file), "models": self._models})  # fmt: skip
-        else:
-            click.echo("Hisar is ready. Ctrl-C stops it.")
-            click.echo(f"  base URL  {self.base_url}/v1")
-            click.echo(f"  API key   in {key_file}")
-            if self._models:
-                click.echo("  try       " + self._curl(self._models[0]))
-        sys.stdout.flush()
-
-    def _curl(self, model: str) -> str:
-        body = msgspec.json.encode(
-            {"model": model, "messages": [{"role": "user", "content": "Say hello."}]}
-        ).decode()
-        return (
-            f"curl -s {self.base_url}/v1/chat/completions -H 'Content-Type: application/json'"
-            # Inside "$( )" quoting starts afresh.
-            f' -H "Authorization: Bearer $(cat {shlex.quote(str(self.home.local_key))})"'
-            f" -d '{body}'"
-        )
-
-
-async def _serve(home: Home, config: Config, ready: _Ready) -> None:
+async def _serve(home: Home, config: Config, announcement: Announcement) -> None:
     stop = Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.tell)
-    waiting = asyncio.create_task(_announce(ready))
+    waiting = asyncio.create_task(announce(announcement, _tell))
     try:
         await supervise(_programs(home, config), stop, _tell)
     except GaveUpError as failed:
-        raise _start_error(failed) from failed
+        _tell(f"error: {_start_error(failed)}")
+        raise click.exceptions.Exit(failed.exit_code) from failed
     finally:
         waiting.cancel()
         with suppress(asyncio.CancelledError):
@@ -205,34 +174,16 @@ def _programs(home: Home, config: Config) -> tuple[Program, Program]:
     return host, gateway
 
 
-async def _announce(ready: _Ready) -> None:
-    address = urlsplit(ready.base_url)
-    while True:
-        if await asyncio.to_thread(_is_ready, address.hostname or "", address.port or 80):
-            ready.tell()
-            return
-        await asyncio.sleep(_ASK_EVERY_S)
-
-
-def _is_ready(host: str, port: int) -> bool:
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
-    try:
-        connection.request("GET", "/health/ready")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _start_error(failed: GaveUpError) -> HisarError:
-    """The program's own last words, with its own exit code."""
+def _start_error(failed: GaveUpError) -> EngineError:
+    """What the program itself said before it ended."""
     log = failed.program.log
     words = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
     return EngineError(
-        "box.not_started", f"{failed}; it said:\n" + "\n".join(words), hint=f"the rest is in {log}"
+        "box.not_started",
+        f"{failed}; it said:\n" + "\n".join(words),
+        hint=f"all it said is in {log}",
     )

@@ -196,3 +196,27 @@ def test_the_children_of_a_killed_box_leave_and_the_next_one_starts(own_box: Box
     again = Box(own_box.hisar)
     assert again.ready["event"] == "ready"
     assert again.stop()[0] == 0
+
+
+def test_a_program_that_cannot_start_ends_the_box_with_its_words_and_exit_code(
+    hisar: Hisar,
+) -> None:
+    hisar("models", "import", "echo:")
+    hisar.home.joinpath("hisar.db").write_bytes(b"not a database" * 100)
+    hisar.home.joinpath("keys").mkdir()
+    hisar.home.joinpath("keys", "local.key").write_text("hsr_x")
+    done = hisar("up", "--model", "echo", "--port", str(free_port()))
+    assert done.returncode == 74
+    assert "box.not_started" in done.stderr
+    assert "store." in done.stderr
+    assert str(hisar.home / "logs" / "gateway.log") in done.stderr
+
+
+def test_a_box_that_goes_by_another_name_only_is_still_found(hisar: Hisar) -> None:
+    hisar.home.mkdir()
+    (hisar.home / "config.toml").write_text('[gateway]\nallowed_hosts = ["box.example"]\n')
+    box = Box(hisar)
+    try:
+        assert hisar("run", "echo", "selam").stdout == "selam\n"
+    finally:
+        box.stop()
