@@ -14,8 +14,14 @@ def box() -> Iterator[RunningBox]:
         yield running
 
 
-@pytest.fixture
-def own_box() -> Iterator[RunningBox]:
-    """A box for a test that breaks it."""
+@pytest.fixture(scope="session")
+def _mortal() -> Iterator[RunningBox]:
     with running_box() as running:
         yield running
+
+
+@pytest.fixture
+def mortal_box(_mortal: RunningBox) -> RunningBox:
+    """A box for a test that kills something; what the last one killed is started anew."""
+    _mortal.revive()
+    return _mortal

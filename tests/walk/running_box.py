@@ -199,6 +199,14 @@ class RunningBox:
             if name.startswith(tuple(f"hisar_{it}" for it in busy))
         )
 
+    def revive(self) -> None:
+        """Start what is not running."""
+        if self.host is None or self.host.poll() is not None:
+            self.start_host()
+        if self.gateway is None or self.gateway.poll() is not None:
+            self.start_gateway()
+        self.wait_until_ready()
+
     def stop(self) -> None:
         for process in (self.gateway, self.host):
             if process is not None and process.poll() is None:
@@ -226,9 +234,7 @@ def running_box(config: str = CONFIG) -> Iterator[RunningBox]:
     with tempfile.TemporaryDirectory(prefix="hisar-") as root:
         box = RunningBox(Path(root), config)
         try:
-            box.start_host()
-            box.start_gateway()
-            box.wait_until_ready()
+            box.revive()
             yield box
         finally:
             box.stop()
