@@ -7,9 +7,11 @@ import pytest
 
 from appliance.api_keys import KeyGrant, issue
 from appliance.errors import StoreError
-from appliance.identity import ApiKey, Scope
+from appliance.home import Home
+from appliance.identity import ApiKey, Scope, Tenant
 from appliance.secrets import SecretBytes
 from appliance.store.key_cache import KeyCache
+from appliance.store.store import Store, open_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY, _ = issue(KeyGrant(tenant_id="t", name="n", scopes=(Scope.GENERATE,)), SecretBytes(b"p"), NOW)
@@ -89,3 +91,20 @@ async def test_guessed_ids_do_not_fill_the_memory() -> None:
     for number in range(5000):
         await cache.get(str(number))
     assert len(cache._known) <= 4096
+
+
+async def test_a_key_revoked_by_another_process_is_seen_within_a_second(
+    store: Store, url: str, home: Home
+) -> None:
+    await store.tenants.ensure(Tenant(id="t", name="t"))
+    await store.keys.add(KEY)
+    clock = Clock()
+    cache = KeyCache(store.keys, clock)
+    assert await cache.get(KEY.id) == KEY
+    elsewhere = await open_store(url, home)
+    await elsewhere.keys.revoke(KEY.id, NOW)
+    await elsewhere.close()
+    clock.now_s += 1.0
+    seen = await cache.get(KEY.id)
+    assert seen is not None
+    assert seen.revoked_at == NOW

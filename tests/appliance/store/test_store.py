@@ -157,3 +157,25 @@ async def test_a_database_that_cannot_be_written_is_told(home: Home) -> None:
         await store.tenants.ensure(Tenant(id="x", name="x"))
     await store.close()
     assert caught.value.code == "store.read_only"
+
+
+async def test_callers_who_leave_in_the_middle_take_no_connection_with_them(store: Store) -> None:
+    for num_steps in range(40):
+        tasks = [asyncio.create_task(store.keys.get("unknown")) for _ in range(3)]
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert await asyncio.gather(*(store.keys.get("unknown") for _ in range(8))) == [None] * 8
+
+
+@pytest.mark.postgres
+async def test_connections_that_the_server_cut_are_made_anew(postgres_url: str, home: Home) -> None:
+    store = await open_store(postgres_url, home)
+    await asyncio.gather(*(store.tenants.list() for _ in range(4)))
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    async with store._engine.connect() as connection:
+        await connection.execute(text(f"{cut} AND usename = current_user"))
+    assert await store.tenants.list() == ()
+    await store.close()
