@@ -150,9 +150,17 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
         """How many choices this request asks for."""
         return len(self.prompts) * self.n
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the logprobs of the prompts' own tokens are asked for."""
+        return self.echoes_prompt and self.sampling.logprobs
+
 
 class TokenLogprob(Struct, frozen=True, kw_only=True):
-    """One token with its natural-log probability under the raw (untempered) distribution."""
+    """One token with its natural-log probability under the raw (untempered) distribution.
+
+    `logprob` is NaN for a token that nothing stands before: the first of an echoed prompt.
+    """
 
     token: str
     token_bytes: bytes
@@ -203,10 +211,11 @@ class ToolCallDelta(Struct, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class ChoiceFinished(Struct, frozen=True, kw_only=True, tag="choice_finished"):
-    """One choice is complete."""
+    """One choice is complete. `stop` is the stop string that ended it, if one did."""
 
     index: int
     finish_reason: FinishReason
+    stop: str | None = None
 
 
 class Finished(Struct, frozen=True, kw_only=True, tag="finished"):

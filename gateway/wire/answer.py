@@ -38,6 +38,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason
     logprobs: tuple[ChosenLogprob, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -51,14 +52,15 @@ class _Pieces(Struct, kw_only=True):
     """What has come of one choice so far."""
 
     texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     logprobs: list[ChosenLogprob] = field(default_factory=list)
     tool_calls: dict[int, list[ToolCallDelta]] = field(default_factory=dict)
     finish_reason: FinishReason | None = None
 
     def add(self, event: TextDelta | ToolCallDelta | ChoiceFinished) -> None:
         match event:
-            case TextDelta(text=text, logprobs=logprobs):
-                self.texts.append(text)
+            case TextDelta(text=text, logprobs=logprobs, channel=channel):
+                (self.texts if channel == "content" else self.thoughts).append(text)
                 self.logprobs.extend(logprobs)
             case ToolCallDelta(call_index=call_index):
                 self.tool_calls.setdefault(call_index, []).append(event)
@@ -74,6 +76,7 @@ class _Pieces(Struct, kw_only=True):
             finish_reason=self.finish_reason,
             logprobs=tuple(self.logprobs),
             tool_calls=tuple(_join_call(deltas) for _, deltas in sorted(self.tool_calls.items())),
+            reasoning="".join(self.thoughts),
         )
 
 

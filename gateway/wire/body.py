@@ -44,6 +44,21 @@ def is_name(key: str) -> bool:
     return _NAME.match(key) is not None
 
 
+def is_deeper(value: object, depth: int) -> bool:
+    """Whether lists and objects are nested in each other more than `depth` levels deep."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return False
+    return any(isinstance(node, dict | list) for node in level)
+
+
 class _NotJsonError(ValueError):
     """The text has a meaning in some dialect of JSON, and none here."""
 
@@ -93,8 +108,8 @@ def _parse(text: str) -> object:
         raise _json_error(str(error)) from None
     except ValueError:  # an integer of more digits than Python converts
         raise _json_error("a number is out of range") from None
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        _refuse_depth(value)
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise _depth_error()
     if doubled:
         _refuse_doubled(value)
     return value
@@ -109,20 +124,6 @@ def _read_number(digits: str) -> float:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _NotJsonError(f"{name} is not JSON")
-
-
-def _refuse_depth(value: object) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return
-    raise _depth_error()
 
 
 def _refuse_doubled(value: object) -> None:

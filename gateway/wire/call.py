@@ -1,12 +1,18 @@
 """What the walk and the foreign shapes say to each other: a decoded body in, a call's facts out."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
-from appliance.generation import Prompt, SamplingParams, StopConditions
+from appliance.generation import OutputFormat, Prompt, SamplingParams, StopConditions
 
 
 class Decoded(Struct, frozen=True, kw_only=True):
-    """A request body, checked and translated. What the door adds later (id, salt) is not in it."""
+    """A request body, checked and translated. What the door adds later (id, salt) is not in it.
+
+    `repeated` are fields of the body that the answer repeats, in the words of its own dialect.
+    """
 
     model: str
     prompts: tuple[Prompt, ...]
@@ -15,6 +21,9 @@ class Decoded(Struct, frozen=True, kw_only=True):
     n: int
     stream: bool
     include_usage: bool
+    output_format: OutputFormat | None = None
+    echoes_prompt: bool = False
+    repeated: Mapping[str, Any] = {}
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -28,3 +37,4 @@ class Call(Struct, frozen=True, kw_only=True):
     model: str
     created: int
     include_usage: bool = False
+    repeated: Mapping[str, Any] = {}

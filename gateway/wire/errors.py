@@ -30,6 +30,16 @@ class Shape(Struct, frozen=True):
     param: str | None = None
 
 
+class Told(Struct, frozen=True):
+    """What a client is told of an error, whatever the envelope."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
 class ErrorAnswer(Struct, frozen=True, kw_only=True):
     """A response that says what went wrong."""
 
@@ -85,8 +95,8 @@ class _Envelope(Struct, frozen=True):
 def to_answer(error: Exception) -> ErrorAnswer:
     """The response for any exception that happened before anything else was sent."""
     known = from_exception(error)
-    status = _shape_of(known).status
-    headers = _headers_of(known, status)
+    status = tell(known).status
+    headers = to_headers(known, status)
     if isinstance(error, HTTPException) and error.headers and "allow" in error.headers:
         headers["allow"] = error.headers["allow"]
     return ErrorAnswer(status=status, headers=headers, body=to_body(known))
@@ -94,17 +104,37 @@ def to_answer(error: Exception) -> ErrorAnswer:
 
 def to_body(error: HisarError) -> bytes:
     """The envelope alone, as it also stands inside a stream."""
+    told = tell(error)
+    return msgspec.json.encode(_Envelope(_Error(told.message, told.type, told.param, told.code)))
+
+
+def tell(error: HisarError) -> Told:
+    """What may be said of an error, and with which status."""
     shape = _shape_of(error)
-    return msgspec.json.encode(
-        _Envelope(
-            _Error(
-                message=_message_of(error, shape.status),
-                type=shape.type,
-                param=getattr(error, "param", None) or shape.param,
-                code=shape.code or error.code,
-            )
-        )
+    return Told(
+        status=shape.status,
+        message=_message_of(error, shape.status),
+        type=shape.type,
+        param=getattr(error, "param", None) or shape.param,
+        code=shape.code or error.code,
     )
+
+
+def to_headers(error: HisarError, status: int) -> dict[str, str]:
+    """What stands above an error's body: how to authenticate, and when to come back."""
+    headers = {"content-type": "application/json"}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
+        retry_after_s = _DEFAULT_RETRY_AFTER_S
+    if retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(retry_after_s)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
+    should_retry = getattr(error, "should_retry", None)
+    if should_retry is not None:
+        headers["x-should-retry"] = str(should_retry).lower()
+    return headers
 
 
 def from_exception(error: Exception) -> HisarError:
@@ -156,19 +186,3 @@ def _message_of(error: HisarError, status: int) -> str:
         message = error.message
     # A name taken from an address may hold bytes that are no text; an error must still be sent.
     return message.encode("utf-8", "replace").decode("utf-8")
-
-
-def _headers_of(error: HisarError, status: int) -> dict[str, str]:
-    headers = {"content-type": "application/json"}
-    if status == HTTPStatus.UNAUTHORIZED:
-        headers["www-authenticate"] = "Bearer"
-    retry_after_s = getattr(error, "retry_after_s", None)
-    if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
-        retry_after_s = _DEFAULT_RETRY_AFTER_S
-    if retry_after_s is not None:
-        headers["retry-after"] = str(max(1, math.ceil(retry_after_s)))
-        headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
-    should_retry = getattr(error, "should_retry", None)
-    if should_retry is not None:
-        headers["x-should-retry"] = str(should_retry).lower()
-    return headers

@@ -17,6 +17,7 @@ from gateway.wire.call import Call, Decoded
 from gateway.wire.openai_chat_answer import ChatFrames, to_chat_completion
 from gateway.wire.openai_messages import Turn, tidy_messages, to_messages
 from gateway.wire.openai_params import (
+    Labels,
     SharedParams,
     TokenCount,
     check_shared,
@@ -51,9 +52,6 @@ UNSUPPORTED: Final = {
     "web_search_options": Unsupported("the box searches no web"),
 }
 
-MetadataKey = Annotated[str, Meta(max_length=64)]
-MetadataValue = Annotated[str, Meta(max_length=512)]
-
 
 class ChatRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of POST /v1/chat/completions.
@@ -66,7 +64,7 @@ class ChatRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Meta(max_length=16)] | None = None
+    metadata: Labels | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 

@@ -5,35 +5,23 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from appliance.errors import HisarError
 from appliance.generation import (
     ChoiceFinished,
     ChosenLogprob,
     TextDelta,
-    TokenLogprob,
     ToolCall,
     ToolCallDelta,
     Usage,
 )
 from gateway.wire.answer import Answer, Choice
 from gateway.wire.call import Call
-from gateway.wire.openai_usage import CompletionUsage, finite, to_usage
-from gateway.wire.sse import frame
+from gateway.wire.openai_logprobs import WireChosenLogprob, to_chosen
+from gateway.wire.openai_usage import CompletionUsage, to_usage
+from gateway.wire.sse import DONE, error_ending, frame
 
 _encode: Final = msgspec.json.Encoder().encode
-
-
-class WireLogprob(Struct, frozen=True):
-    """One token's logprob; `bytes` are its UTF-8 bytes, which alone may be no whole character."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class WireChosenLogprob(WireLogprob, frozen=True):
-    """The chosen token and its rivals."""
-
-    top_logprobs: list[WireLogprob]
+_FIELDS: Final = {"content": b"content", "reasoning": b"reasoning_content"}
 
 
 class WireLogprobs(Struct, frozen=True):
@@ -58,12 +46,17 @@ class WireToolCall(Struct, frozen=True, tag_field="type", tag="function"):
 
 
 class WireMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the assistant said. `content` is null only beside tool calls."""
+    """What the assistant said. `content` is null only beside tool calls.
+
+    `reasoning_content` is what it thought before; it is not OpenAI's, and is spelled as most
+    servers of open models spell it.
+    """
 
     role: str
     content: str | None
     refusal: None
     tool_calls: list[WireToolCall] = []
+    reasoning_content: str = ""
 
 
 class WireChoice(Struct, frozen=True, kw_only=True):
@@ -122,7 +115,8 @@ class ChatFrames:
         if not delta.text and not delta.logprobs:
             return b""
         logprobs = _encode(_to_logprobs(delta.logprobs)) if delta.logprobs else b"null"
-        return self._chunk(delta.index, b'{"content":%b}' % _encode(delta.text), logprobs=logprobs)
+        piece = b'{"%b":%b}' % (_FIELDS[delta.channel], _encode(delta.text))
+        return self._chunk(delta.index, piece, logprobs=logprobs)
 
     def tool_call(self, delta: ToolCallDelta) -> bytes:
         """A piece of a tool call; its first piece carries id, type and name."""
@@ -137,11 +131,15 @@ class ChatFrames:
         """The end of one choice."""
         return self._chunk(choice.index, b"{}", finish_reason=_encode(choice.finish_reason))
 
-    def usage(self, usage: Usage) -> bytes:
-        """The last chunk, for those who asked for it."""
+    def end(self, usage: Usage) -> bytes:
+        """The end of the stream, after a chunk of usage for those who asked for it."""
         if not self._wants_usage:
-            return b""
-        return frame(b'%b],"usage":%b}' % (self._head, _encode(to_usage(usage))))
+            return DONE
+        return frame(b'%b],"usage":%b}' % (self._head, _encode(to_usage(usage)))) + DONE
+
+    def fail(self, error: HisarError) -> bytes:
+        """The end of a stream in which something went wrong."""
+        return error_ending(error)
 
     def _chunk(
         self, index: int, delta: bytes, logprobs: bytes = b"null", finish_reason: bytes = b"null"
@@ -173,6 +171,7 @@ def _to_choice(choice: Choice) -> WireChoice:
             content=None if has_calls and not choice.text else choice.text,
             refusal=None,
             tool_calls=[_to_tool_call(call) for call in choice.tool_calls],
+            reasoning_content=choice.reasoning,
         ),
         logprobs=_to_logprobs(choice.logprobs) if choice.logprobs else None,
         finish_reason=choice.finish_reason,
@@ -184,14 +183,4 @@ def _to_tool_call(call: ToolCall) -> WireToolCall:
 
 
 def _to_logprobs(logprobs: tuple[ChosenLogprob, ...]) -> WireLogprobs:
-    return WireLogprobs([_to_chosen(logprob) for logprob in logprobs])
-
-
-def _to_chosen(logprob: ChosenLogprob) -> WireChosenLogprob:
-    chosen = _to_logprob(logprob.chosen)
-    top = [_to_logprob(rival) for rival in logprob.top]
-    return WireChosenLogprob(chosen.token, chosen.logprob, chosen.bytes, top)
-
-
-def _to_logprob(token: TokenLogprob) -> WireLogprob:
-    return WireLogprob(token.token, finite(token.logprob), list(token.token_bytes))
+    return WireLogprobs([to_chosen(logprob) for logprob in logprobs])

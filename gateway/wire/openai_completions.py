@@ -1,25 +1,25 @@
 """OpenAI's completions: which requests are understood, and what is sent back."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Final, TypeAlias, TypeGuard
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from appliance.generation import GenerationEvent, Prompt, TextPrompt, TokenPrompt
+from appliance.generation import GenerationEvent
 from gateway.wire import schema
 from gateway.wire.answer import fold
 from gateway.wire.body import read_object
 from gateway.wire.call import Call, Decoded
 from gateway.wire.openai_completions_answer import CompletionFrames, to_completion
 from gateway.wire.openai_params import (
-    MAX_TOKEN_ID,
     SharedParams,
     check_shared,
     to_sampling,
     to_stopping,
     wants_usage,
 )
+from gateway.wire.openai_prompts import PromptList, PromptText, to_prompts
 from gateway.wire.schema import Unsupported, invalid_parameter, unsupported_parameter
 from gateway.wire.sse import encode_events
 
@@ -31,11 +31,6 @@ UNSUPPORTED: Final = {
     "echo": Unsupported("the prompt is not repeated", (False,)),
     "suffix": Unsupported("the models of this box cannot fill in", ("",)),
 }
-
-TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
-TokenIds = Annotated[list[TokenId], Meta(min_length=1)]
-PromptText = Annotated[str, Meta(min_length=1)]
-PromptList: TypeAlias = list[PromptText | TokenId | TokenIds]
 
 
 class CompletionRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +63,7 @@ def _to_decoded(request: CompletionRequest) -> Decoded:
     n = request.n or 1
     if request.best_of not in (None, n):
         raise unsupported_parameter("best_of", "every sample is returned; leave it out")
-    prompts = _to_prompts(request.prompt)
+    prompts = to_prompts(request.prompt, "prompt")
     if len(prompts) * n > MAX_CHOICES:
         raise invalid_parameter("prompt", f"expected at most {MAX_CHOICES} prompts times `n`")
     return Decoded(
@@ -80,27 +75,3 @@ def _to_decoded(request: CompletionRequest) -> Decoded:
         stream=bool(request.stream),
         include_usage=wants_usage(request),
     )
-
-
-def _to_prompts(prompt: str | PromptList) -> tuple[Prompt, ...]:
-    if isinstance(prompt, str):
-        return (TextPrompt(text=prompt),)
-    if _are_texts(prompt):
-        return tuple(TextPrompt(text=text) for text in prompt)
-    if _are_ids(prompt):
-        return (TokenPrompt(token_ids=tuple(prompt)),)
-    if _are_id_lists(prompt):
-        return tuple(TokenPrompt(token_ids=tuple(ids)) for ids in prompt)
-    raise invalid_parameter("prompt", "expected texts, token ids or lists of token ids, not a mix")
-
-
-def _are_texts(prompt: PromptList) -> TypeGuard[list[str]]:
-    return all(isinstance(item, str) for item in prompt)
-
-
-def _are_ids(prompt: PromptList) -> TypeGuard[list[int]]:
-    return all(isinstance(item, int) for item in prompt)
-
-
-def _are_id_lists(prompt: PromptList) -> TypeGuard[list[list[int]]]:
-    return all(isinstance(item, list) for item in prompt)

@@ -1,10 +1,12 @@
 """How an answer looks as OpenAI's text completion, whole and in chunks (both have one shape)."""
 
+import math
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from appliance.errors import HisarError
 from appliance.generation import (
     ChoiceFinished,
     ChosenLogprob,
@@ -15,18 +17,22 @@ from appliance.generation import (
 )
 from gateway.wire.answer import Answer
 from gateway.wire.call import Call
-from gateway.wire.openai_usage import CompletionUsage, finite, to_usage
-from gateway.wire.sse import frame
+from gateway.wire.openai_logprobs import finite
+from gateway.wire.openai_usage import CompletionUsage, to_usage
+from gateway.wire.sse import DONE, error_ending, frame
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class WireLogprobs(Struct, frozen=True):
-    """Token by token. `text_offset` counts characters from the start of the choice's text."""
+    """Token by token. `text_offset` counts characters from the start of the choice's text.
+
+    A prompt that is echoed is part of that text; its first token has no logprob and no rivals.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -60,7 +66,7 @@ def to_completion(answer: Answer, call: Call) -> TextCompletion:
         choices=[
             WireChoice(
                 choice.index,
-                choice.text,
+                choice.reasoning + choice.text,
                 _to_logprobs(choice.logprobs, 0) if choice.logprobs else None,
                 _to_reason(choice.finish_reason),
             )
@@ -102,16 +108,20 @@ class CompletionFrames:
         """The end of one choice."""
         return self._chunk(choice.index, "", reason=_encode(_to_reason(choice.finish_reason)))
 
-    def usage(self, usage: Usage) -> bytes:
-        """The last chunk, for those who asked for it."""
+    def end(self, usage: Usage) -> bytes:
+        """The end of the stream, after a chunk of usage for those who asked for it."""
         if not self._wants_usage:
-            return b""
-        return frame(b'%b],"usage":%b}' % (self._head, _encode(to_usage(usage))))
+            return DONE
+        return frame(b'%b],"usage":%b}' % (self._head, _encode(to_usage(usage)))) + DONE
+
+    def fail(self, error: HisarError) -> bytes:
+        """The end of a stream in which something went wrong."""
+        return error_ending(error)
 
     def _logprobs(self, delta: TextDelta) -> bytes:
         start = self._offsets.get(delta.index, 0)
-        tokens = (logprob.chosen.token for logprob in delta.logprobs)
-        self._offsets[delta.index] = start + sum(map(len, tokens))
+        tokens = (logprob.chosen.token_bytes for logprob in delta.logprobs)
+        self._offsets[delta.index] = start + sum(map(_num_chars, tokens))
         return _encode(_to_logprobs(delta.logprobs, start))
 
     def _chunk(
@@ -139,11 +149,30 @@ def _to_logprobs(logprobs: tuple[ChosenLogprob, ...], start: int) -> WireLogprob
     wire = WireLogprobs([], [], [], [])
     for logprob in logprobs:
         chosen = logprob.chosen
+        is_first = math.isnan(chosen.logprob)
         wire.tokens.append(chosen.token)
-        wire.token_logprobs.append(finite(chosen.logprob))
-        # Two tokens of equal text (halves of one character) share a key: the likelier one stays.
-        rivals = reversed((*logprob.top, chosen)) if logprob.top else ()
-        wire.top_logprobs.append({rival.token: finite(rival.logprob) for rival in rivals})
-        wire.text_offset.append(start)
-        start += len(chosen.token)
+        wire.token_logprobs.append(None if is_first else finite(chosen.logprob))
+        wire.top_logprobs.append(None if is_first else _to_rivals(logprob))
+        # A token that starts inside of a character belongs to that character.
+        wire.text_offset.append(max(0, start - _starts_inside(chosen.token_bytes)))
+        start += _num_chars(chosen.token_bytes)
     return wire
+
+
+def _to_rivals(logprob: ChosenLogprob) -> dict[str, float]:
+    # Two tokens of equal text (halves of one character) share a key: the likelier one stays.
+    rivals = reversed((*logprob.top, logprob.chosen)) if logprob.top else ()
+    return {rival.token: finite(rival.logprob) for rival in rivals}
+
+
+def _num_chars(token: bytes) -> int:
+    """How many characters begin in these bytes of UTF-8."""
+    return len(token) - sum(map(_is_continuation, token))
+
+
+def _starts_inside(token: bytes) -> bool:
+    return bool(token) and _is_continuation(token[0])
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80

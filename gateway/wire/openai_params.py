@@ -16,7 +16,13 @@ MAX_LOGIT_BIASES: Final = 1024
 MAX_TOKEN_ID: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 TokenCount = Annotated[int, Meta(ge=1, le=MAX_TOKEN_ID)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
+Labels = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 StopText = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -36,7 +42,7 @@ class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `user` is checked and has no bearing on the answer: who is calling is decided by the key.
     """
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    model: ModelName
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: TokenCount | None = None
@@ -58,10 +64,15 @@ class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     user: str | None = None
 
 
+def check_model(name: str) -> None:
+    """Refuse (400) a name that could not stand on one line of a log."""
+    if not name.isprintable():
+        raise invalid_parameter("model", "expected a name without control characters")
+
+
 def check_shared(params: SharedParams) -> None:
     """The rules a type cannot say. Raises RequestError (400)."""
-    if not params.model.isprintable():
-        raise invalid_parameter("model", "expected a name without control characters")
+    check_model(params.model)
     if params.stream_options is None:
         return
     if not params.stream:

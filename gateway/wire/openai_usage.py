@@ -1,13 +1,8 @@
-"""The numbers that both of OpenAI's routes write: usage, and logprobs that JSON can hold."""
-
-from typing import Final
+"""Usage as OpenAI's chat completions and completions write it."""
 
 from msgspec import Struct
 
 from appliance.generation import Usage
-
-# OpenAI's stand-in for the logprob of an impossible token, where JSON has no -Infinity.
-_LEAST_LOGPROB: Final = -9999.0
 
 
 class PromptTokensDetails(Struct, frozen=True):
@@ -33,8 +28,3 @@ def to_usage(usage: Usage) -> CompletionUsage:
         usage.prompt_tokens + usage.completion_tokens,
         PromptTokensDetails(usage.cached_tokens),
     )
-
-
-def finite(logprob: float) -> float:
-    """The same logprob, or OpenAI's least one where it is -inf or not a number."""
-    return max(_LEAST_LOGPROB, logprob)

@@ -1,7 +1,8 @@
 """How an answer is cut into server-sent events, and how a stream begins, waits and ends.
 
-A stream that has begun ends in `data: [DONE]`. Where something goes wrong on the way, the error's
-envelope stands before it, and no choice is given a finish reason it did not reach.
+How a stream ends is its dialect's; where something goes wrong on the way it ends in an error, and
+no choice is given a finish reason it did not reach. `[DONE]` and `error_ending` are the endings of
+OpenAI's older routes.
 (WHATWG HTML, section 9.2, "Server-sent events".)
 """
 
@@ -33,7 +34,7 @@ PING: Final = b": ping\n\n"
 
 
 class Frames(Protocol):
-    """How one route writes the pieces of an answer: whole `data:` frames, or nothing."""
+    """How one route writes the pieces of an answer: whole events, or nothing."""
 
     def text(self, delta: TextDelta) -> bytes: ...
 
@@ -41,12 +42,19 @@ class Frames(Protocol):
 
     def finish(self, choice: ChoiceFinished) -> bytes: ...
 
-    def usage(self, usage: Usage) -> bytes: ...
+    def end(self, usage: Usage) -> bytes: ...
+
+    def fail(self, error: HisarError) -> bytes: ...
 
 
 def frame(data: bytes) -> bytes:
-    """One event."""
+    """One event without a name."""
     return b"data: " + data + b"\n\n"
+
+
+def named_frame(name: str, data: bytes) -> bytes:
+    """One event with a name."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def error_ending(error: HisarError) -> bytes:
@@ -67,7 +75,7 @@ async def encode_events(
                 return
         raise cut_answer()
     except HisarError as error:
-        yield error_ending(error)
+        yield frames.fail(error)
 
 
 def _encode_event(event: GenerationEvent, frames: Frames) -> bytes:
@@ -81,18 +89,20 @@ def _encode_event(event: GenerationEvent, frames: Frames) -> bytes:
                 raise cut_answer()
             return frames.finish(event)
         case Finished():
-            return frames.usage(event.usage) + DONE
+            return frames.end(event.usage)
         case Failed():
             raise from_failed(event)
 
 
-async def with_pings(chunks: AsyncIterator[bytes], every_s: float) -> AsyncIterator[bytes]:
-    """The same chunks, and a comment wherever none came for `every_s`: proxies cut silence."""
+async def with_pings(
+    chunks: AsyncIterator[bytes], every_s: float, ping: bytes = PING
+) -> AsyncIterator[bytes]:
+    """The same chunks, and a ping wherever none came for `every_s`: proxies cut silence."""
     while True:
         waiting = asyncio.ensure_future(anext(chunks, None))
         try:
             while not (await asyncio.wait({waiting}, timeout=every_s))[0]:
-                yield PING
+                yield ping
         finally:
             waiting.cancel()
         chunk = waiting.result()
