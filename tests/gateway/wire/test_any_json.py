@@ -1,15 +1,27 @@
 """Whatever stands in a field, the outcome is a request or a refusal, and nothing of it leaks."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from appliance.errors import RequestError
-from gateway.wire import errors, openai_chat, openai_completions
+from appliance.tokens import TokenizeRequest
+from gateway.wire import (
+    anthropic,
+    errors,
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    openai_responses,
+    vllm_tokens,
+)
 from gateway.wire.call import Decoded
+from gateway.wire.openai_embeddings import DecodedEmbedding
 
 SECRET = "IBAN TR33 0006"
 
@@ -34,6 +46,11 @@ TEXT_FIELDS = sorted(
     {*openai_completions.CompletionRequest.__struct_fields__, *openai_completions.UNSUPPORTED, "x"}
 )
 MESSAGE_FIELDS = ["role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio", "x"]
+ITEM_FIELDS = ["role", "content", "call_id", "name", "arguments", "output", "status", "phase"]
+item_types = st.sampled_from(["message", "function_call", "function_call_output", "reasoning"])
+BLOCK_FIELDS = ["text", "id", "name", "input", "tool_use_id", "content", "cache_control"]
+block_types = st.sampled_from(["text", "tool_use", "tool_result", "thinking", "image"])
+sides = st.sampled_from(["user", "assistant", "system"])
 ROLES = ["system", "developer", "user", "assistant", "tool"]
 
 
@@ -46,7 +63,7 @@ def check_outcome(route: Any, body: bytes) -> None:
         assert SECRET not in error.message
         assert SECRET not in (error.param or "")
     else:
-        assert isinstance(decoded, Decoded)
+        assert isinstance(decoded, Decoded | DecodedEmbedding | TokenizeRequest)
 
 
 @given(st.dictionaries(st.sampled_from(CHAT_FIELDS), values, max_size=3))
@@ -69,7 +86,62 @@ def test_any_value_in_any_completions_parameter(fields: dict[str, Any]) -> None:
     check_outcome(openai_completions, json.dumps({"model": "m", "prompt": "hi"} | fields).encode())
 
 
-@pytest.mark.parametrize("route", [openai_chat, openai_completions])
+def fields_of(struct: type[Struct], unsupported: Iterable[str] = ()) -> st.SearchStrategy[Any]:
+    names = sorted({*struct.__struct_fields__, *unsupported, "x"})
+    return st.dictionaries(st.sampled_from(names), values, max_size=3)
+
+
+@given(fields_of(openai_responses.ResponseRequest, openai_responses.UNSUPPORTED))
+@settings(deadline=None)
+def test_any_value_in_any_responses_parameter(fields: dict[str, Any]) -> None:
+    check_outcome(openai_responses, json.dumps({"model": "m", "input": "hi"} | fields).encode())
+
+
+@given(st.dictionaries(keys | st.sampled_from(ITEM_FIELDS), values, max_size=4), item_types)
+@settings(deadline=None)
+def test_any_value_in_any_item(fields: dict[str, Any], kind: str) -> None:
+    item = {"type": kind} | fields
+    check_outcome(openai_responses, json.dumps({"model": "m", "input": [item]}).encode())
+
+
+@given(fields_of(anthropic.MessagesRequest, anthropic.UNSUPPORTED))
+@settings(deadline=None)
+def test_any_value_in_any_messages_parameter(fields: dict[str, Any]) -> None:
+    plain = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+    check_outcome(anthropic, json.dumps(plain | fields).encode())
+
+
+@given(st.dictionaries(st.sampled_from(BLOCK_FIELDS), values, max_size=4), block_types, sides)
+@settings(deadline=None)
+def test_any_value_in_any_block(fields: dict[str, Any], kind: str, role: str) -> None:
+    turns = [{"role": role, "content": [{"type": kind} | fields]}, {"role": "user", "content": "x"}]
+    body = {"model": "m", "max_tokens": 1, "messages": turns}
+    check_outcome(anthropic, json.dumps(body).encode())
+
+
+@given(fields_of(openai_embeddings.EmbeddingBody))
+@settings(deadline=None)
+def test_any_value_in_any_embeddings_parameter(fields: dict[str, Any]) -> None:
+    check_outcome(openai_embeddings, json.dumps({"model": "m", "input": "hi"} | fields).encode())
+
+
+@given(fields_of(vllm_tokens.TokenizeBody, vllm_tokens.UNSUPPORTED))
+@settings(deadline=None)
+def test_any_value_in_any_tokenize_parameter(fields: dict[str, Any]) -> None:
+    check_outcome(vllm_tokens, json.dumps({"model": "m"} | fields).encode())
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        anthropic,
+        openai_chat,
+        openai_completions,
+        openai_embeddings,
+        openai_responses,
+        vllm_tokens,
+    ],
+)
 @given(body=st.binary(max_size=64) | values.map(lambda value: json.dumps(value).encode()))
 @settings(deadline=None)
 def test_any_bytes(route: Any, body: bytes) -> None:
