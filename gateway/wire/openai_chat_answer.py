@@ -119,13 +119,14 @@ class ChatFrames:
         return self._chunk(delta.index, piece, logprobs=logprobs)
 
     def tool_call(self, delta: ToolCallDelta) -> bytes:
-        """A piece of a tool call; its first piece carries id, type and name."""
-        piece: dict[str, Any] = {"index": delta.call_index}
+        """A piece of a tool call; the first one sent has id, type, name and no arguments yet."""
+        chunks = b""
         if delta.id:
-            piece |= {"id": delta.id, "type": "function"}
-        piece["function"] = {"name": delta.name} if delta.name else {}
-        piece["function"]["arguments"] = delta.arguments
-        return self._chunk(delta.index, _encode({"tool_calls": [piece]}))
+            function = {"name": delta.name, "arguments": ""}
+            chunks = self._call(delta, {"id": delta.id, "type": "function", "function": function})
+        if delta.arguments:
+            chunks += self._call(delta, {"function": {"arguments": delta.arguments}})
+        return chunks
 
     def finish(self, choice: ChoiceFinished) -> bytes:
         """The end of one choice."""
@@ -140,6 +141,10 @@ class ChatFrames:
     def fail(self, error: HisarError) -> bytes:
         """The end of a stream in which something went wrong."""
         return error_ending(error)
+
+    def _call(self, delta: ToolCallDelta, fields: dict[str, Any]) -> bytes:
+        piece = {"index": delta.call_index, **fields}
+        return self._chunk(delta.index, _encode({"tool_calls": [piece]}))
 
     def _chunk(
         self, index: int, delta: bytes, logprobs: bytes = b"null", finish_reason: bytes = b"null"

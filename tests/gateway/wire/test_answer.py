@@ -163,6 +163,46 @@ def test_completions_logprobs_are_the_same_in_both_forms(client_of: ClientOf) ->
         assert streamed == getattr(choice.logprobs, name)
 
 
+ECHOED: Events = (
+    # The prompt "Güneş": its first token has nothing before it, and one character has two tokens.
+    TextDelta(
+        index=0,
+        text="Güneş",
+        logprobs=tuple(
+            ChosenLogprob(chosen=chosen, top=(chosen,))
+            for chosen in (
+                logprob("G", float("nan")),
+                logprob("\ufffd", -1.0, b"\xc3"),
+                logprob("\ufffd", -2.0, b"\xbc"),
+                logprob("neş", -3.0),
+            )
+        ),
+    ),
+    TextDelta(index=0, text=" doğdu", logprobs=(ChosenLogprob(chosen=logprob(" doğdu", -0.5)),)),
+    ChoiceFinished(index=0, finish_reason=FinishReason.LENGTH),
+    Finished(usage=Usage(prompt_tokens=4, completion_tokens=1)),
+)
+
+
+def test_an_echoed_prompt_is_part_of_the_text_and_of_its_logprobs(client_of: ClientOf) -> None:
+    """vllm-project/vllm#6521: echo with logprobs; the first token of a prompt has none."""
+    client = client_of(ECHOED, is_strict=False)
+    (choice,) = client.completions.create(**TEXT, logprobs=1).choices
+    assert choice.text == "Güneş doğdu"
+    assert choice.logprobs is not None
+    assert choice.logprobs.token_logprobs == [None, -1.0, -2.0, -3.0, -0.5]
+    assert choice.logprobs.text_offset == [0, 1, 1, 2, 5]
+    assert choice.logprobs.top_logprobs is not None
+    assert choice.logprobs.top_logprobs[0] is None
+    pieces = [
+        chunk.choices[0].logprobs
+        for chunk in client.completions.create(**TEXT, logprobs=1, stream=True)
+        if chunk.choices[0].logprobs
+    ]
+    streamed = [offset for piece in pieces for offset in piece.text_offset or ()]
+    assert streamed == choice.logprobs.text_offset
+
+
 def test_a_choice_without_text_is_an_empty_string(client_of: ClientOf) -> None:
     events = (
         ChoiceFinished(index=0, finish_reason=FinishReason.CONTENT_FILTER),
