@@ -25,6 +25,7 @@ _OWN_PACKAGES: Final = frozenset({"appliance", "gateway", "engines", "guardrails
 # Extra fields that may hold text; all others must be numbers.
 _TEXT_EXTRAS: Final = frozenset({"code", "model", "tenant_id", "principal_id", "route", "outcome"})
 _MAX_FOREIGN_CHARS: Final = 200
+_MAX_FRAMES: Final = 20
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -72,9 +73,10 @@ class JsonLines(logging.Formatter):
 
 def describe_exception(error: BaseException) -> dict[str, Any]:
     """An exception's type, code and place, and those of its cause: never its message."""
+    frames = extract_tb(error.__traceback__, limit=-_MAX_FRAMES)
     told: dict[str, Any] = {
         "type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "where": [f"{f.filename}:{f.lineno} {f.name}" for f in extract_tb(error.__traceback__)],
+        "where": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
     }
     if code := getattr(error, "code", ""):
         told["code"] = str(code)

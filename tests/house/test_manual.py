@@ -76,8 +76,9 @@ def _without_logger_names(tree: ast.Module) -> Iterator[ast.AST]:
 
 def test_every_error_code_has_an_entry_and_every_entry_a_code() -> None:
     entries = re.findall(r"^### (\S+)$", (MANUAL / "errors.md").read_text(), re.MULTILINE)
-    assert sorted(codes_written() - set(entries)) == [], "not in the manual"
-    assert sorted(set(entries) - codes_written()) == [], "not in the code"
+    missing, stale = codes_written() - set(entries), set(entries) - codes_written()
+    assert not missing, f"not in errors.md: {', '.join(sorted(missing))}"
+    assert not stale, f"only in errors.md: {', '.join(sorted(stale))}"
     assert entries == sorted(set(entries))
 
 
