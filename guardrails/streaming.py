@@ -51,12 +51,13 @@ async def _screened(
             for screened in answer.take(event):
                 yield screened
             if answer.is_cut_short:
-                yield Finished(usage=Usage(completion_tokens=answer.num_tokens))
-                return
+                break
     finally:
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
+    if answer.is_cut_short:
+        yield Finished(usage=Usage(completion_tokens=answer.num_tokens))
 
 
 class _Answer:
