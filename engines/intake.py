@@ -1,24 +1,34 @@
-"""Where prompts are tokenised: beside the step loop, so that a long one stalls no stream."""
+"""Where prompts are tokenised and grammars compiled: beside the step loop, so that neither a long
+prompt nor a large schema stalls a stream.
+"""
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from appliance.errors import EngineError, HisarError
-from appliance.generation import GenerationRequest
+from appliance.generation import ChatPrompt, GenerationRequest, Prompt
+from engines.grammar import GrammarCompiler
+from engines.grammar_text import AnswerShape
+from engines.prepared import Prepared
 from engines.prompting import PromptEncoder
+from engines.sequence import Withheld
+from engines.vocabulary import Vocabulary
 
-# Two, so that a short prompt does not wait behind one of megabytes.
+# Two, so that a short prompt does not wait behind one of megabytes. As many for requests with a
+# grammar: they wait for each other, and nobody waits for them.
 _NUM_THREADS: Final = 2
 
 
 class Encoded(Struct, frozen=True, kw_only=True):
-    """The token ids of a request's prompts, or why there are none."""
+    """A request's prompts, ready to be computed, or why there are none."""
 
     request: GenerationRequest
-    prompts: list[list[int]] = []
+    prompts: list[Prepared] = []
     error: HisarError | None = None
 
 
@@ -28,16 +38,20 @@ class Intake:
     def __init__(self, encoder: PromptEncoder, deliver: Callable[[Encoded], None]) -> None:
         self._encoder = encoder
         self._deliver = deliver
+        self._vocabulary = Vocabulary(encoder.tokenizer)
+        self._grammars = GrammarCompiler(self._vocabulary)
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="tokenise")
+        self._grammar_threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="compile")
 
     def submit(self, request: GenerationRequest) -> None:
-        """Have a request's prompts tokenised."""
-        self._threads.submit(lambda: self._deliver(self.encode(request)))
+        """Have a request's prompts made ready."""
+        threads = self._grammar_threads if _may_need_grammar(request) else self._threads
+        threads.submit(lambda: self._deliver(self.encode(request)))
 
     def encode(self, request: GenerationRequest) -> Encoded:
         """The same, here and now."""
         try:
-            prompts = [self._encoder.encode(prompt) for prompt in request.prompts]
+            prompts = [self._prepare(request, prompt) for prompt in request.prompts]
         except HisarError as error:
             return Encoded(request=request, error=error)
         except Exception as error:  # noqa: BLE001 - a thread's outermost frame: the request must end
@@ -47,6 +61,39 @@ class Intake:
         return Encoded(request=request, prompts=prompts)
 
     def close(self) -> None:
-        """Finish what is being tokenised, drop what has not begun, end the encoder."""
+        """Finish what is under way, drop what has not begun, end the encoder."""
         self._threads.shutdown(cancel_futures=True)
+        self._grammar_threads.shutdown(cancel_futures=True)
         self._encoder.close()
+
+    def _prepare(self, request: GenerationRequest, prompt: Prompt) -> Prepared:
+        prepared = self._encoder.encode(prompt)
+        shape = AnswerShape(
+            thinking=prepared.thinking,
+            calls=prepared.calls,
+            output_format=request.output_format,
+        )
+        return replace(
+            prepared,
+            grammar=None if shape.is_free else self._grammars.compile(shape, request.cache_salt),
+            withheld=self._withheld(request),
+        )
+
+    def _withheld(self, request: GenerationRequest) -> tuple[Withheld, ...]:
+        """The tokens that may not end an answer yet, or ever."""
+        stopping = request.stopping
+        if not stopping.min_tokens and not stopping.ignores_eos:
+            return ()
+        size = self._vocabulary.tokenizer.vocabulary_size
+        endings = self._vocabulary.ending_ids
+        stop_ids = tuple(token_id for token_id in stopping.stop_token_ids if 0 <= token_id < size)
+        eos_until = sys.maxsize if stopping.ignores_eos else stopping.min_tokens
+        return (
+            Withheld(token_ids=endings, until_tokens=eos_until),
+            Withheld(token_ids=stop_ids, until_tokens=stopping.min_tokens),
+        )
+
+
+def _may_need_grammar(request: GenerationRequest) -> bool:
+    has_tools = any(isinstance(prompt, ChatPrompt) and prompt.tools for prompt in request.prompts)
+    return has_tools or request.output_format is not None

@@ -7,6 +7,7 @@ from typing import Final
 from appliance.errors import RequestError
 from appliance.generation import GenerationRequest, Timings, Usage
 from engines.choice import Choice
+from engines.prepared import Prepared
 from engines.runner import Tokenizer
 from engines.sequence import Sequence
 
@@ -22,25 +23,25 @@ class LiveRequest:
         self.choices: list[Choice] = []
         self.num_open = 0
 
-    def open(self, prompts: list[list[int]], tokenizer: Tokenizer, context_tokens: int) -> None:
+    def open(self, prompts: list[Prepared], tokenizer: Tokenizer, context_tokens: int) -> None:
         """Make the choices, the first of each prompt leading the others.
 
         Raises RequestError `request.context_length_exceeded` when a prompt leaves no room for a
         single new token.
         """
-        for token_ids in prompts:
-            _check_length(len(token_ids), context_tokens)
+        for prepared in prompts:
+            _check_length(len(prepared.token_ids), context_tokens)
         seed = self.request.sampling.seed
         if seed is None:
             seed = secrets.randbits(8 * _SEED_BYTES)
-        for token_ids in prompts:
+        for prepared in prompts:
             leader = None
             for sample_index in range(self.request.n):
-                sequence = self._sequence(token_ids, context_tokens)
+                sequence = self._sequence(prepared, context_tokens, leader)
                 sequence.seed = choice_seed(seed, sample_index)
-                sequence.leader = leader
                 leader = leader or sequence
-                self.choices.append(Choice(sequence, tokenizer, self.request.stopping.stop))
+                choice = Choice(sequence, tokenizer, self.request.stopping, prepared)
+                self.choices.append(choice)
         self.num_open = len(self.choices)
 
     def usage(self) -> Usage:
@@ -64,21 +65,40 @@ class LiveRequest:
             decode_s=now - first_token_at,
         )
 
-    def _sequence(self, token_ids: list[int], context_tokens: int) -> Sequence:
-        room = context_tokens - len(token_ids)
+    def _sequence(
+        self, prepared: Prepared, context_tokens: int, leader: Sequence | None
+    ) -> Sequence:
+        num_prompt_tokens = len(prepared.token_ids)
+        room = context_tokens - num_prompt_tokens
         max_tokens = self.request.stopping.max_tokens
-        return Sequence(
+        sequence = Sequence(
             request_id=self.request.id,
             index=len(self.choices),
-            num_prompt_tokens=len(token_ids),
-            token_ids=token_ids.copy(),
+            num_prompt_tokens=num_prompt_tokens,
+            token_ids=prepared.token_ids.copy(),
             max_tokens=room if max_tokens is None else min(max_tokens, room),
             sampling=self.request.sampling,
             seed=0,
             cache_salt=self.request.cache_salt,
             priority=self.request.priority,
             arrived_at=self.arrived_at,
+            leader=leader,
+            constraint=prepared.grammar.begin() if prepared.grammar else None,
+            withheld=prepared.withheld,
         )
+        if self.request.scores_prompt:
+            _score_prompt(sequence)
+        return sequence
+
+
+def _score_prompt(sequence: Sequence) -> None:
+    """Have the prompt's logprobs computed: once for its choices, and from nobody's cache.
+
+    A salt that no other prompt has keeps the prefix cache from answering in place of the model.
+    """
+    leader = sequence.leader
+    sequence.prompt_scores = [] if leader is None else leader.prompt_scores
+    sequence.cache_salt = secrets.token_bytes() if leader is None else leader.cache_salt
 
 
 def choice_seed(seed: int, sample_index: int) -> int:

@@ -8,42 +8,55 @@ from typing import cast
 from appliance.errors import RequestError
 from appliance.generation import ChatPrompt, Message, Prompt, TextPrompt, ToolCall
 from engines.control_text import ControlText, Json
+from engines.dialect import Dialect, read_dialect
+from engines.grammar_text import to_calls
+from engines.prepared import Prepared
+from engines.reasoning import THINK_START, Thinking
 from engines.runner import Tokenizer
 from engines.templating import TemplateProcess
+from engines.tool_calls.offering import (
+    to_template_tools,
+    with_calls_in_words,
+    with_template_ids,
+    with_tools_in_words,
+)
 
 
 class PromptEncoder:
     """Turns prompts of one model into token ids. Blocking; safe to call from several threads."""
 
     def __init__(self, tokenizer: Tokenizer, template: TemplateProcess | None) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._template = template
         self._control = ControlText(tokenizer.control_markers)
+        self._dialect = read_dialect(tokenizer.chat_template)
+        self._markup = _control_ids(tokenizer, self._dialect)
 
-    def encode(self, prompt: Prompt) -> list[int]:
-        """The token ids the model shall see, at least one.
+    def encode(self, prompt: Prompt) -> Prepared:
+        """The token ids the model shall see, at least one, and how its answer is to be read.
 
         Raises RequestError (400): `request.template_failed`, `request.no_chat_template`,
-        `request.token_out_of_range`, `request.prompt_empty`.
+        `request.token_out_of_range`, `request.prompt_empty`, `request.invalid_parameter`.
         """
         if isinstance(prompt, ChatPrompt):
-            token_ids = self._encode_chat(prompt)
+            prepared = self._encode_chat(prompt)
         elif isinstance(prompt, TextPrompt):
-            token_ids = self._bos() + self._tokenizer.encode(prompt.text, markers=False)
+            text_ids = self.tokenizer.encode(prompt.text, markers=False)
+            prepared = Prepared(token_ids=self._bos() + text_ids)
         else:
-            token_ids = self._check_range(prompt.token_ids)
-        if not token_ids:
+            prepared = Prepared(token_ids=self._check_range(prompt.token_ids))
+        if not prepared.token_ids:
             raise RequestError(
                 "request.prompt_empty", "the prompt is empty", status=400, param="prompt"
             )
-        return token_ids
+        return prepared
 
     def close(self) -> None:
         """End the template's process."""
         if self._template is not None:
             self._template.close()
 
-    def _encode_chat(self, prompt: ChatPrompt) -> list[int]:
+    def _encode_chat(self, prompt: ChatPrompt) -> Prepared:
         if self._template is None:
             raise RequestError(
                 "request.no_chat_template",
@@ -51,34 +64,52 @@ class PromptEncoder:
                 status=400,
                 param="model",
             )
-        messages, key = self._control.hide([to_template_message(m) for m in prompt.messages])
-        rendered = self._template.render(
-            {
-                "messages": messages,
-                "tools": None,
-                "documents": None,
-                "add_generation_prompt": True,
-                "bos_token": self._tokenizer.bos_text,
-                "eos_token": self._tokenizer.eos_text,
-            }
-        )
+        calls = to_calls(prompt, self._dialect.call_format)
+        hidden, key = self._control.hide(self._to_variables(prompt, offers_tools=calls is not None))
+        fixed: dict[str, Json] = {
+            "documents": None,
+            "add_generation_prompt": True,
+            "bos_token": self.tokenizer.bos_text,
+            "eos_token": self.tokenizer.eos_text,
+        }
+        rendered = self._template.render({**cast("dict[str, Json]", hidden), **fixed})
         bos = [] if self._starts_with_bos(rendered) else self._bos()
-        return bos + [
+        token_ids = bos + [
             token_id
             for text, has_markers in self._control.split(rendered, key)
-            for token_id in self._tokenizer.encode(text, markers=has_markers)
+            for token_id in self.tokenizer.encode(text, markers=has_markers)
         ]
+        thinking = self._thinking_after(rendered)
+        return Prepared(token_ids=token_ids, thinking=thinking, calls=calls, markup=self._markup)
+
+    def _to_variables(self, prompt: ChatPrompt, *, offers_tools: bool) -> Json:
+        """What of a template's variables comes from the caller."""
+        messages = with_template_ids(prompt.messages, self._dialect.call_format)
+        if not self._dialect.renders_calls:
+            messages = with_calls_in_words(messages)
+        tools: Json = None
+        if offers_tools and self._dialect.renders_tools:
+            tools = to_template_tools(prompt.tools)
+        elif offers_tools:
+            messages = with_tools_in_words(messages, prompt.tools)
+        return {"messages": [to_template_message(m) for m in messages], "tools": tools}
+
+    def _thinking_after(self, rendered: str) -> Thinking:
+        """Whether the answer may begin with thoughts; some templates open the block themselves."""
+        if not self._dialect.thinks:
+            return "never"
+        return "opened" if rendered.rstrip().endswith(THINK_START) else "maybe"
 
     def _starts_with_bos(self, rendered: str) -> bool:
-        return bool(self._tokenizer.bos_text) and rendered.startswith(self._tokenizer.bos_text)
+        return bool(self.tokenizer.bos_text) and rendered.startswith(self.tokenizer.bos_text)
 
     def _bos(self) -> list[int]:
-        if not self._tokenizer.adds_bos:
+        if not self.tokenizer.adds_bos:
             return []
-        return self._tokenizer.encode(self._tokenizer.bos_text, markers=True)
+        return self.tokenizer.encode(self.tokenizer.bos_text, markers=True)
 
     def _check_range(self, token_ids: tuple[int, ...]) -> list[int]:
-        size = self._tokenizer.vocabulary_size
+        size = self.tokenizer.vocabulary_size
         if any(not 0 <= token_id < size for token_id in token_ids):
             raise RequestError(
                 "request.token_out_of_range",
@@ -93,6 +124,12 @@ def start_prompt_encoder(tokenizer: Tokenizer) -> PromptEncoder:
     """A prompt encoder whose template process gets ready in the background."""
     source = tokenizer.chat_template
     return PromptEncoder(tokenizer, TemplateProcess(source) if source is not None else None)
+
+
+def _control_ids(tokenizer: Tokenizer, dialect: Dialect) -> dict[int, str]:
+    """The markup that this vocabulary has as control tokens, which have no text of their own."""
+    known = (marker for marker in dialect.markers if marker in tokenizer.control_markers)
+    return {tokenizer.encode(marker, markers=True)[0]: marker for marker in known}
 
 
 def to_template_message(message: Message) -> dict[str, Json]:

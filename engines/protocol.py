@@ -110,13 +110,17 @@ class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
-    """What a loaded model is. `context_tokens` bounds prompt plus completion of one choice."""
+    """What a loaded model is. `context_tokens` bounds prompt plus completion of one choice.
+
+    `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens.
+    """
 
     model: str
     runner: str
     context_tokens: int
     vocabulary_size: int
     num_slots: int
+    scores_prompts: bool = False
 
 
 class SchedulerStats(Struct, frozen=True, kw_only=True):

@@ -4,11 +4,15 @@ A sequence is owned by one worker loop and touched by no other thread.
 """
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from appliance.generation import FinishReason, SamplingParams
+
+if TYPE_CHECKING:
+    from engines.constraint import Constraint
+    from engines.runner import Sampled
 
 
 class SequenceState(Enum):
@@ -20,6 +24,13 @@ class SequenceState(Enum):
     FINISHED = "finished"
 
 
+class Withheld(Struct, frozen=True, kw_only=True):
+    """Tokens that are not to be chosen before the output has `until_tokens` of them."""
+
+    token_ids: tuple[int, ...]
+    until_tokens: int
+
+
 class Sequence(Struct, kw_only=True, eq=False):
     """Tokens of one choice and how far the engine has come with them.
 
@@ -28,6 +39,10 @@ class Sequence(Struct, kw_only=True, eq=False):
     there a new token is sampled and appended. `kv` belongs to the runner's KvManager alone.
     `leader` is the first choice of the same prompt (None for that one itself); `num_bypasses` is
     how often others were admitted past it while it did not fit.
+
+    `constraint` and `withheld` narrow which tokens may follow (`engines.restrictions`). Where
+    `prompt_scores` is a list, the runner puts the logprobs of every prompt token but the first
+    into it, in order, chunk by chunk.
     """
 
     request_id: str
@@ -51,6 +66,9 @@ class Sequence(Struct, kw_only=True, eq=False):
     leader: "Sequence | None" = None
     kv: Any = None
     num_bypasses: int = 0
+    constraint: "Constraint | None" = None
+    withheld: tuple[Withheld, ...] = ()
+    prompt_scores: "list[Sampled] | None" = None
 
     @property
     def num_output_tokens(self) -> int:

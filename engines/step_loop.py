@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from appliance.errors import EngineError, HisarError
+from appliance.errors import EngineError, HisarError, RequestError
 from appliance.generation import (
     ChoiceFinished,
     Failed,
@@ -19,6 +19,7 @@ from appliance.generation import (
     GenerationRequest,
 )
 from engines.choice import Choice
+from engines.constraint import ConstraintError
 from engines.intake import Encoded
 from engines.live_request import LiveRequest
 from engines.protocol import Abort, Drain, Generate, SchedulerStats
@@ -38,6 +39,12 @@ _DRAINING: Final = EngineError(
 )
 _OVERLOADED: Final = EngineError(
     "engine.overloaded", f"the engine already has {MAX_LIVE_REQUESTS} requests", retry_after_s=1
+)
+_UNSCORED: Final = RequestError(
+    "request.unsupported_parameter",
+    "the engine of this model cannot tell the logprobs of a prompt",
+    status=400,
+    param="logprobs",
 )
 
 
@@ -116,7 +123,7 @@ class StepLoop:
     def _begin(self, request: GenerationRequest) -> None:
         if request.id in self._live:
             return  # Ids are unique; a second one could not be told apart from the first.
-        refusal = self._refusal()
+        refusal = self._refusal(request)
         self._live[request.id] = LiveRequest(request, self._clock())
         if refusal is not None:
             self._fail(request.id, refusal)
@@ -124,9 +131,11 @@ class StepLoop:
         self._num_tokenising += 1
         self._tokeniser.submit(request)
 
-    def _refusal(self) -> EngineError | None:
+    def _refusal(self, request: GenerationRequest) -> HisarError | None:
         if self.is_draining:
             return _DRAINING
+        if request.scores_prompt and not self._runner.facts.scores_prompts:
+            return _UNSCORED
         return _OVERLOADED if len(self._live) >= MAX_LIVE_REQUESTS else None
 
     def _open(self, encoded: Encoded) -> None:
@@ -144,6 +153,10 @@ class StepLoop:
             return
         for choice in live.choices:
             self._scheduler.add(choice.sequence)
+            if choice.owes_prompt:
+                continue
+            if live.request.echoes_prompt:
+                self._events.append((request_id, choice.tell_prompt()))
             if choice.sequence.max_tokens == 0:
                 self._end_choice(live, choice, FinishReason.LENGTH)
 
@@ -157,8 +170,18 @@ class StepLoop:
         if not sequence.first_token_at:
             sequence.first_token_at = self._clock()
         choice = live.choices[sequence.index]
-        delta, reason = choice.push(result)
-        if delta is not None:
+        if choice.owes_prompt:
+            self._events.append((sequence.request_id, choice.tell_prompt()))
+            if sequence.max_tokens == 0:
+                sequence.token_ids.pop()  # Only the prompt was wanted.
+                self._end_choice(live, choice, FinishReason.LENGTH)
+                return
+        try:
+            deltas, reason = choice.push(result)
+        except ConstraintError as error:
+            self._fail_row(sequence, str(error))
+            return
+        for delta in deltas:
             self._events.append((sequence.request_id, delta))
         if reason is not None:
             self._end_choice(live, choice, reason)
@@ -166,9 +189,8 @@ class StepLoop:
     def _end_choice(self, live: LiveRequest, choice: Choice, reason: FinishReason) -> None:
         sequence = choice.sequence
         self._scheduler.finish(sequence, reason)
-        self._events.append(
-            (live.request.id, ChoiceFinished(index=sequence.index, finish_reason=reason))
-        )
+        ended = ChoiceFinished(index=sequence.index, finish_reason=reason, stop=choice.matched_stop)
+        self._events.append((live.request.id, ended))
         live.num_open -= 1
         if not live.num_open:
             del self._live[live.request.id]

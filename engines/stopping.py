@@ -29,7 +29,13 @@ class StopMatcher:
         self._node = self._root
         self._held = ""
         self._cut: int | None = None
+        self._found: str | None = None
         self.matched = False
+
+    @property
+    def matched_stop(self) -> str | None:
+        """The stop string that counts, once `matched`."""
+        return self._found if self.matched else None
 
     def push(self, text: str) -> str:
         """The text that may be shown now; empty for ever once `matched`."""
@@ -55,7 +61,9 @@ class StopMatcher:
         self._node = node = _follow(self._node, character)
         if node.longest_stop:
             start = end - node.longest_stop
-            self._cut = start if self._cut is None else min(self._cut, start)
+            if self._cut is None or start < self._cut:
+                self._cut = start
+                self._found = self._held[start:end]
         return self._cut is not None and self._cut <= end - node.depth
 
     def _show(self, end: int) -> str:

@@ -2,7 +2,9 @@
 
 It answers a chat with the tokens of the last user message, and anything else with the tokens of
 the whole prompt; then it ends the turn. Sampling parameters make no difference: the next token is
-certain, its logprob is 0.0, and there is no other candidate.
+certain, its logprob is 0.0, and there is no other candidate. Where the next token is not allowed
+(by a grammar, or because the answer may not end yet), it takes one that is, and rather one that
+closes something, so that an answer held to a grammar comes to an end.
 """
 
 from collections.abc import Sequence as Seq
@@ -10,8 +12,10 @@ from typing import Final
 
 from engines.echo.kv_blocks import EchoKv
 from engines.echo.tokenizer import BOS, TURN_END, TURN_START, EchoTokenizer, marker_id
+from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
-from engines.runner import Logprob, RunnerOptions, Sampled, StepPlan
+from engines.restrictions import allowed_tokens
+from engines.runner import Logprob, RowError, RunnerOptions, Sampled, StepPlan
 from engines.sequence import Sequence
 
 DEFAULT_CONTEXT_TOKENS: Final = 8192
@@ -21,6 +25,7 @@ DEFAULT_STEP_TOKENS: Final = 512
 _BOS_ID: Final = marker_id(BOS)
 _TURN_START_ID: Final = marker_id(TURN_START)
 _TURN_END_ID: Final = marker_id(TURN_END)
+_CLOSING_IDS: Final = tuple(b'}]"')
 _USER_TURN: Final = [_TURN_START_ID, *EchoTokenizer().encode("user\n", markers=False)]
 
 
@@ -33,8 +38,10 @@ class EchoRunner:
         self.step_tokens = step_tokens
         self.tokenizer = EchoTokenizer()
 
-    def execute(self, plan: StepPlan) -> Seq[Sampled | None]:
+    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
         """One token for each chunk that reaches the end of its sequence."""
+        for chunk in plan.chunks:
+            put_prompt_scores(chunk, _certain)
         return [_sample(chunk.sequence) if chunk.samples else None for chunk in plan.chunks]
 
     def close(self) -> None:
@@ -51,6 +58,7 @@ def start(options: RunnerOptions) -> EchoRunner:
         context_tokens=context_tokens,
         vocabulary_size=EchoTokenizer.vocabulary_size,
         num_slots=num_slots,
+        scores_prompts=True,
     )
     kv = EchoKv(num_slots * context_tokens)
     return EchoRunner(facts, kv, options.step_tokens or DEFAULT_STEP_TOKENS)
@@ -69,8 +77,19 @@ def find_answer(prompt: list[int]) -> list[int]:
     return prompt[1:] if prompt[:1] == [_BOS_ID] else prompt
 
 
-def _sample(sequence: Sequence) -> Sampled:
+def _sample(sequence: Sequence) -> Sampled | RowError:
     token_id = _next_token(sequence)
+    allowed = allowed_tokens(sequence, EchoTokenizer.vocabulary_size)
+    if isinstance(allowed, RowError):
+        return allowed
+    if allowed is not None and not allowed[token_id]:
+        closing = next((closing_id for closing_id in _CLOSING_IDS if allowed[closing_id]), None)
+        token_id = int(allowed.argmax()) if closing is None else closing
+    return _certain(sequence, token_id)
+
+
+def _certain(sequence: Sequence, token_id: int) -> Sampled:
+    """A token that has all the probability there is."""
     if not sequence.sampling.logprobs:
         return Sampled(token_id=token_id)
     certain = Logprob(token_id=token_id, logprob=0.0)

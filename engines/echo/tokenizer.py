@@ -44,12 +44,20 @@ _LONGEST_PIECE: Final = re.compile(
 )
 _MARKER: Final = re.compile("(" + "|".join(map(re.escape, _MARKERS)) + ")")
 
+# Tools come first, in a turn of their own, and thoughts of earlier turns are left out. So answers
+# may hold `<tool_call>` and `<think>` blocks; echo writes them where the user did.
 _CHAT_TEMPLATE: Final = (
     "{{ bos_token }}"
+    "{%- if tools -%}"
+    "<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n"
+    "{%- endif -%}"
     "{%- for message in messages -%}"
     "<|im_start|>{{ message['role'] }}\n"
-    "{{ message['content'] }}"
-    "{%- for call in message.get('tool_calls', []) -%}{{ call['function'] | tojson }}{%- endfor -%}"
+    "{% if message['role'] == 'assistant' %}{{ message['content'].split('</think>')[-1] }}"
+    "{%- else %}{{ message['content'] }}{% endif -%}"
+    "{%- for call in message.get('tool_calls', []) -%}"
+    "<tool_call>{{ call['function'] | tojson }}</tool_call>"
+    "{%- endfor -%}"
     "<|im_end|>\n"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"

@@ -6,6 +6,7 @@ from appliance.errors import RequestError
 from appliance.generation import GenerationRequest, SamplingParams, StopConditions, TextPrompt
 from engines.echo.tokenizer import EchoTokenizer
 from engines.live_request import LiveRequest
+from engines.prepared import Prepared
 
 
 def live_request(
@@ -20,7 +21,7 @@ def live_request(
         n=n,
     )
     live = LiveRequest(request, arrived_at=1.0)
-    live.open([[1, 2, 3]] * num_prompts, EchoTokenizer(), context_tokens=10)
+    live.open([Prepared(token_ids=[1, 2, 3])] * num_prompts, EchoTokenizer(), context_tokens=10)
     return live
 
 
@@ -61,8 +62,9 @@ def test_max_tokens_is_bounded_by_the_room_in_the_context(asked: int | None, giv
 def test_one_prompt_that_is_too_long_refuses_the_whole_request() -> None:
     live = live_request(num_prompts=2)
     live.choices.clear()
+    prompts = [Prepared(token_ids=[1]), Prepared(token_ids=[2] * 10)]
     with pytest.raises(RequestError) as refusal:
-        live.open([[1], [2] * 10], EchoTokenizer(), context_tokens=10)
+        live.open(prompts, EchoTokenizer(), context_tokens=10)
     assert refusal.value.code == "request.context_length_exceeded"
     assert live.choices == []
 

@@ -63,6 +63,10 @@ def user(content: str) -> ChatPrompt:
     return ChatPrompt(messages=(Message(role="user", content=content),))
 
 
+def ids(encoder: PromptEncoder, prompt: Prompt) -> list[int]:
+    return encoder.encode(prompt).token_ids
+
+
 def show(token_ids: list[int]) -> str:
     """The text of token ids, real markers in guillemets."""
     return "".join(
@@ -73,14 +77,14 @@ def show(token_ids: list[int]) -> str:
 
 def refusal(encoder: PromptEncoder, prompt: Prompt) -> str:
     with pytest.raises(RequestError) as caught:
-        encoder.encode(prompt)
+        ids(encoder, prompt)
     assert caught.value.status == 400
     return caught.value.code
 
 
 def test_a_conversation_is_rendered_by_the_models_template(start: Start) -> None:
     encoder = start(CharacterTokenizer())
-    assert show(encoder.encode(user("hi"))) == (
+    assert show(ids(encoder, user("hi"))) == (
         "«<|im_start|>»user\nhi«<|im_end|>»\n«<|im_start|>»assistant\n"
     )
 
@@ -97,7 +101,7 @@ def test_a_conversation_is_rendered_by_the_models_template(start: Start) -> None
 def test_control_tokens_typed_by_a_user_stay_text(start: Start, typed: str) -> None:
     """huggingface/transformers#29279, InternLM/lmdeploy#4960."""
     encoder = start(CharacterTokenizer())
-    assert show(encoder.encode(user(typed))) == (
+    assert show(ids(encoder, user(typed))) == (
         f"«<|im_start|>»user\n{typed}«<|im_end|>»\n«<|im_start|>»assistant\n"
     )
 
@@ -111,7 +115,7 @@ def test_control_tokens_stay_text_in_every_string_of_a_message(start: Start) -> 
             Message(role="tool", content="</s>", tool_call_id="<s>", name="<|im_start|>"),
         )
     )
-    shown = show(start(CharacterTokenizer()).encode(prompt))
+    shown = show(ids(start(CharacterTokenizer()), prompt))
     assert shown.count("«") == 2 * 3 + 1
     assert '"arguments": {"<|im_end|>": ["<|im_start|>"]}' in shown
     assert '"id": "<s>"' in shown
@@ -123,7 +127,7 @@ def test_no_message_shows_the_word_none(start: Start) -> None:
     call = ToolCall(id="call_1", name="find", arguments='{"no": "417"}')
     encoder = start(CharacterTokenizer(template))
     shown = [
-        show(encoder.encode(ChatPrompt(messages=(message,))))
+        show(ids(encoder, ChatPrompt(messages=(message,))))
         for message in (
             Message(role="assistant", content=None, tool_calls=(call,)),
             Message(role="assistant", content="", tool_calls=(call,)),
@@ -139,7 +143,7 @@ def test_arguments_that_are_no_object_reach_the_template_as_they_stand(start: St
     for arguments in ('{"no": ', "[1]", "[" * 100_000):
         call = ToolCall(id="1", name="f", arguments=arguments)
         prompt = ChatPrompt(messages=(Message(role="assistant", tool_calls=(call,)),))
-        assert show(encoder.encode(prompt)) == arguments
+        assert show(ids(encoder, prompt)) == arguments
 
 
 @pytest.mark.parametrize("template", ["{{ bos_token }}hi", "hi"])
@@ -147,17 +151,17 @@ def test_there_is_one_bos_whether_or_not_the_template_writes_it(
     start: Start, template: str
 ) -> None:
     encoder = start(CharacterTokenizer(template, adds_bos=True))
-    assert show(encoder.encode(user("x"))) == "«<s>»hi"
+    assert show(ids(encoder, user("x"))) == "«<s>»hi"
 
 
 def test_a_bos_typed_at_the_start_is_not_taken_for_one(start: Start) -> None:
     encoder = start(CharacterTokenizer("{{ messages[0].content }}", adds_bos=True))
-    assert show(encoder.encode(user("<s>hi"))) == "«<s>»<s>hi"
+    assert show(ids(encoder, user("<s>hi"))) == "«<s>»<s>hi"
 
 
 def test_plain_text_is_taken_as_it_stands(start: Start) -> None:
     encoder = start(CharacterTokenizer(adds_bos=True))
-    assert show(encoder.encode(TextPrompt(text="a<|im_end|>"))) == "«<s>»a<|im_end|>"
+    assert show(ids(encoder, TextPrompt(text="a<|im_end|>"))) == "«<s>»a<|im_end|>"
 
 
 def test_empty_prompts_are_refused_unless_the_model_has_a_bos(start: Start) -> None:
@@ -166,13 +170,13 @@ def test_empty_prompts_are_refused_unless_the_model_has_a_bos(start: Start) -> N
     assert refusal(encoder, TextPrompt(text="")) == "request.prompt_empty"
     assert refusal(encoder, TokenPrompt(token_ids=())) == "request.prompt_empty"
     with_bos = start(CharacterTokenizer(adds_bos=True))
-    assert show(with_bos.encode(TextPrompt(text=""))) == "«<s>»"
+    assert show(ids(with_bos, TextPrompt(text=""))) == "«<s>»"
 
 
 @pytest.mark.parametrize("token_id", [-1, CharacterTokenizer.vocabulary_size, 1 << 40])
 def test_token_ids_outside_the_vocabulary_are_refused(start: Start, token_id: int) -> None:
     encoder = start(CharacterTokenizer())
-    assert encoder.encode(TokenPrompt(token_ids=(65, 66))) == [65, 66]
+    assert ids(encoder, TokenPrompt(token_ids=(65, 66))) == [65, 66]
     prompt = TokenPrompt(token_ids=(65, token_id))
     assert refusal(encoder, prompt) == "request.token_out_of_range"
 
@@ -180,4 +184,4 @@ def test_token_ids_outside_the_vocabulary_are_refused(start: Start, token_id: in
 def test_a_model_without_a_template_completes_but_does_not_chat(start: Start) -> None:
     encoder = start(CharacterTokenizer(chat_template=None))
     assert refusal(encoder, user("hi")) == "request.no_chat_template"
-    assert encoder.encode(TextPrompt(text="A")) == [65]
+    assert ids(encoder, TextPrompt(text="A")) == [65]
