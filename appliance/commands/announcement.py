@@ -80,10 +80,10 @@ def _say_ready(announcement: Announcement) -> None:
 def _curl(announcement: Announcement) -> str:
     """A line for a shell. Inside `"$( )"` quoting starts afresh."""
     message = {"role": "user", "content": "Say hello."}
-    body = msgspec.json.encode({"model": announcement.models[0], "messages": [message]}).decode()
+    body = {"model": announcement.models[0], "max_tokens": 64, "messages": [message]}
     return (
         f"curl -s {announcement.base_url}/v1/chat/completions"
         " -H 'Content-Type: application/json'"
         f' -H "Authorization: Bearer $(cat {shlex.quote(str(announcement.home.local_key))})"'
-        f" -d '{body}'"
+        f" -d '{msgspec.json.encode(body).decode()}'"
     )
