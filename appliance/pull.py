@@ -61,10 +61,13 @@ def pull(
 ) -> ModelSpec:
     """Fetch, check and add the model, in the place of an older one of that name.
 
+    A model that is here already as it is pinned is left alone.
     Raises CatalogueError and MachineError, with nothing added.
     """
     name = checked_name(order.name)
     with _alone(library, name):
+        if here := _already_here(library, name, order.expected):
+            return here
         folder = library.staging(name)
         folder.mkdir(parents=True, exist_ok=True)
         fetched = fetch(
@@ -98,6 +101,16 @@ def verify(library: Library, spec: ModelSpec, *, in_full: bool) -> None:
             raise _broken(path, f"it is not {file.size_bytes} bytes long", spec.name)
         if in_full and digest_of(path) != file.sha256:
             raise _broken(path, "its sha256 is not the one in the manifest", spec.name)
+
+
+def _already_here(library: Library, name: str, expected: tuple[ModelFile, ...]) -> ModelSpec | None:
+    """The model, if it is in the library whole and to the byte what is expected."""
+    try:
+        spec = library.get(name)
+        verify(library, spec, in_full=True)
+    except CatalogueError:
+        return None
+    return spec if expected and spec.files == expected else None
 
 
 @contextmanager

@@ -74,6 +74,16 @@ def test_a_failed_pull_leaves_the_older_model_as_it_was(library: Library, weight
     verify(library, spec, in_full=True)
 
 
+def test_a_pinned_model_that_is_here_is_not_fetched_again(library: Library, weights: Path) -> None:
+    spec = pull(library, order(weights))
+    nowhere = Order(name=spec.name, source="file:/nowhere.gguf", expected=spec.files)
+    assert pull(library, nowhere) == spec
+    library.path_of(spec).unlink()
+    with pytest.raises(CatalogueError) as refused:
+        pull(library, nowhere)
+    assert refused.value.code == "model.source_not_found"
+
+
 def test_two_pulls_of_one_model_do_not_meet(library: Library, weights: Path) -> None:
     with hold(library.lock("ğüşİı/model:1")), pytest.raises(CatalogueError) as refused:
         pull(library, order(weights))
