@@ -50,7 +50,7 @@ def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
     require_writable(home.root)
     with _only_one(home):
         require_free_port(config.gateway.host, config.gateway.port)
-        models = _provide_models(Library(home.models), config, quiet=as_json)
+        _provide_models(Library(home.models), config.engine.preload, quiet=as_json)
         if not _has_key(home, config):
             asyncio.run(_provide_key(home, config))
         with _address(home, config) as base_url:
@@ -58,19 +58,20 @@ def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
                 home=home,
                 base_url=base_url,
                 host=host_name_of(config.gateway),
-                models=models,
+                models=config.engine.preload,
                 as_json=as_json,
             )
             asyncio.run(_serve(home, config, announcement))
 
 
 def _with_options(config: Config, port: int | None, names: tuple[str, ...]) -> Config:
+    """The configuration with this run's options; models by their own names, not by aliases."""
     replace = msgspec.structs.replace
     if port is not None:
         config = replace(config, gateway=replace(config.gateway, port=port))
-    if names:
-        config = replace(config, engine=replace(config.engine, preload=names))
-    return config
+    names = names or config.engine.preload
+    resolved = tuple(config.aliases.get(name, name) for name in names)
+    return replace(config, engine=replace(config.engine, preload=resolved))
 
 
 @contextmanager
@@ -97,15 +98,13 @@ def _address(home: Home, config: Config) -> Iterator[str]:
         base_url_file(home).unlink(missing_ok=True)
 
 
-def _provide_models(library: Library, config: Config, *, quiet: bool) -> tuple[str, ...]:
+def _provide_models(library: Library, names: tuple[str, ...], *, quiet: bool) -> None:
     """See that every model to be loaded is here and whole; fetch what the box knows by name."""
-    names = tuple(config.aliases.get(name, name) for name in config.engine.preload)
     with progress(quiet=quiet) as shown:
         for name in names:
             if not _is_here(library, name):
                 require_writable(library.root)
                 pull(library, order_known(name), shown)
-    return names
 
 
 def _is_here(library: Library, name: str) -> bool:

@@ -212,6 +212,20 @@ def test_a_program_that_cannot_start_ends_the_box_with_its_words_and_exit_code(
     assert str(hisar.home / "logs" / "gateway.log") in done.stderr
 
 
+def test_a_model_to_load_may_be_named_by_its_alias(hisar: Hisar) -> None:
+    hisar.home.mkdir()
+    (hisar.home / "config.toml").write_text(
+        '[aliases]\n"yankı" = "echo"\n[engine]\npreload = ["yankı"]\n',
+        encoding="utf-8",
+    )
+    with hisar.start("up", "--port", str(free_port()), "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["models"] == ["echo"]
+        assert hisar("run", "yankı", "selam").stdout == "selam\n"
+        process.terminate()
+        process.communicate(timeout=60)
+
+
 def test_a_box_that_goes_by_another_name_only_is_still_found(hisar: Hisar) -> None:
     hisar.home.mkdir()
     (hisar.home / "config.toml").write_text('[gateway]\nallowed_hosts = ["box.example"]\n')
