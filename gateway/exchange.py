@@ -87,7 +87,7 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def refuse(self, error: HisarError) -> None:
+    async def refuse(self, error: HisarError, headers: Mapping[str, str]) -> None:
         """Say what went wrong: as a response of its own, or inside the stream that has begun."""
         if self._has_started:
             ending = sse.error_ending(error)
@@ -95,7 +95,8 @@ class Exchange:
         else:
             # The rest of a body that came too slowly may still come; it is no request.
             is_late = getattr(error, "status", 0) == HTTPStatus.REQUEST_TIMEOUT
-            await send_error(error, self._send, {"connection": "close"} if is_late else {})
+            closing = {"connection": "close"} if is_late else {}
+            await send_error(error, self._send, {**headers, **closing})
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._has_started = True

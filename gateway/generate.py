@@ -54,13 +54,14 @@ def answer(box: Box, wire: Wire) -> ASGIApp:
 
     async def respond(scope: Connection, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, box.config.gateway)
-        with box.settlement.lease(context_of(scope), scope["path"], exchange) as lease:
+        route = scope["path_template"]
+        with box.settlement.lease(context_of(scope), route, exchange) as lease:
             try:
                 async with exchange:
                     await walk(box, wire, exchange, lease)
             except Exception as error:  # noqa: BLE001 the outermost boundary of a call
                 lease.error = told(error)
-                await exchange.refuse(lease.error)
+                await exchange.refuse(lease.error, to_headers(lease.grant))
 
     return respond
 
@@ -119,6 +120,8 @@ def to_request(box: Box, lease: Lease, principal: Principal, decoded: Decoded) -
         sampling=decoded.sampling,
         stopping=decoded.stopping,
         n=decoded.n,
+        output_format=decoded.output_format,
+        echoes_prompt=decoded.echoes_prompt,
         cache_salt=box.secrets.cache_salt(principal.tenant_id),
     )
 
@@ -130,6 +133,7 @@ def to_call(box: Box, lease: Lease, decoded: Decoded) -> Call:
         model=decoded.model,
         created=int(box.now().timestamp()),
         include_usage=decoded.include_usage,
+        repeated=decoded.repeated,
     )
 
 

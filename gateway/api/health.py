@@ -17,7 +17,7 @@ async def live() -> dict[str, str]:
 @get("/health/ready")
 async def ready(box: Box) -> Response[Readiness]:
     """Whether a request sent now would be served; 503 with the reasons where not."""
-    obstacles = find_obstacles(box)
+    obstacles = await find_obstacles(box)
     return Response(
         Readiness(status="unavailable" if obstacles else "ready", reasons=obstacles),
         status_code=HTTPStatus.SERVICE_UNAVAILABLE if obstacles else HTTPStatus.OK,

@@ -33,7 +33,7 @@ class Demand(Struct, frozen=True, kw_only=True):
 
 
 class Quota(Struct, frozen=True, kw_only=True):
-    """What a reservation left in its tightest bucket, and in how many seconds that is full."""
+    """What is left in the tightest of some buckets, and in how many seconds that is full."""
 
     limit_tokens: int
     remaining_tokens: int
@@ -45,7 +45,6 @@ class Reservation(Struct, kw_only=True, eq=False):
 
     demands: tuple[Demand, ...]
     tokens: int
-    quota: Quota | None = None
     is_settled: bool = False
 
 
@@ -62,7 +61,11 @@ class Buckets:
             _check(bucket, tokens)
         for bucket in buckets:
             bucket.level -= tokens
-        return Reservation(demands=demands, tokens=tokens, quota=_tightest(buckets))
+        return Reservation(demands=demands, tokens=tokens)
+
+    def quota(self, demands: tuple[Demand, ...], now: float) -> Quota | None:
+        """What is left for these demands; None where there are none."""
+        return _tightest([self._refilled(demand, now) for demand in demands])
 
     def settle(self, reservation: Reservation, used_tokens: int, now: float) -> None:
         """Replace what was reserved by what was used. A second time is nothing."""

@@ -5,9 +5,9 @@ from gateway.limits.limiter import Grant
 
 def to_headers(grant: Grant) -> dict[str, str]:
     """Headers for a key with a limit of tokens per minute; none for a key without."""
-    if grant.reservation is None or grant.reservation.quota is None:
+    if grant.quota is None:
         return {}
-    quota = grant.reservation.quota
+    quota = grant.quota
     return {
         "x-ratelimit-limit-tokens": str(quota.limit_tokens),
         "x-ratelimit-remaining-tokens": str(quota.remaining_tokens),

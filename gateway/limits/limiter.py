@@ -12,7 +12,7 @@ from appliance.clock import Monotonic
 from appliance.config import LimitsConfig
 from appliance.identity import Principal
 from gateway.limits.admission import Admission, Place, wait_for_turn
-from gateway.limits.buckets import Buckets, Demand, Reservation
+from gateway.limits.buckets import Buckets, Demand, Quota, Reservation
 from gateway.limits.cost import worst_case_tokens
 from gateway.wire.call import Decoded
 
@@ -21,9 +21,13 @@ UNKNOWN_CONTEXT_TOKENS: Final = 4096
 
 
 class Grant(Struct, kw_only=True):
-    """What one request holds of the box; empty until it is admitted, emptied by `release`."""
+    """What one request holds of the box, empty until it is admitted.
+
+    `quota` is what its key has left, also when that was not enough.
+    """
 
     reservation: Reservation | None = None
+    quota: Quota | None = None
     place: Place | None = None
 
 
@@ -43,16 +47,26 @@ class Limiter:
 
         What was taken stands in `grant` before anything is awaited, so it is never lost.
         """
-        limit = principal.limits.tokens_per_minute
-        if limit is not None:
-            demand = Demand(bucket=principal.id, tokens_per_minute=limit)
-            tokens = worst_case_tokens(decoded, context_tokens or UNKNOWN_CONTEXT_TOKENS, limit)
-            grant.reservation = self._buckets.reserve((demand,), tokens, self._clock())
+        self._reserve(principal, decoded, context_tokens or UNKNOWN_CONTEXT_TOKENS, grant)
         turn = asyncio.Event()
         grant.place = self.admission.take(
             principal.id, principal.limits.requests_in_flight, turn.set
         )
         await wait_for_turn(grant.place, turn, self._queue_timeout_s)
+
+    def _reserve(
+        self, principal: Principal, decoded: Decoded, context_tokens: int, grant: Grant
+    ) -> None:
+        limit = principal.limits.tokens_per_minute
+        if limit is None:
+            return
+        now = self._clock()
+        demands = (Demand(bucket=principal.id, tokens_per_minute=limit),)
+        tokens = worst_case_tokens(decoded, context_tokens, limit)
+        try:
+            grant.reservation = self._buckets.reserve(demands, tokens, now)
+        finally:
+            grant.quota = self._buckets.quota(demands, now)
 
     def release(self, grant: Grant, used_tokens: int) -> None:
         """Give the place back and charge what was used. A second time is nothing."""

@@ -15,6 +15,8 @@ from engines.client import EngineClient
 from engines.protocol import ReplicaStatus
 
 ASK_EVERY_S: Final = 1.0
+# While nothing is ready somebody is waiting for it.
+ASK_SOON_S: Final = 0.1
 
 _log: Final = logging.getLogger(__name__)
 
@@ -56,10 +58,13 @@ class Fleet:
     async def keep_watch(self) -> None:
         """Refresh, and learn which models there are, until cancelled."""
         while True:
-            specs = await asyncio.to_thread(self._library.list)
-            self._metrics.know_models(spec.name for spec in specs)
+            try:
+                specs = await asyncio.to_thread(self._library.list)
+                self._metrics.know_models(spec.name for spec in specs)
+            except OSError as error:
+                _log.warning("the folder of the models cannot be read", exc_info=error)
             await self.refresh()
-            await asyncio.sleep(ASK_EVERY_S)
+            await asyncio.sleep(ASK_EVERY_S if self.ready_models else ASK_SOON_S)
 
 
 def _numbers(replica: ReplicaStatus) -> EngineNumbers:

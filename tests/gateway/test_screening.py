@@ -1,0 +1,52 @@
+"""What the guardrails are shown."""
+
+import pytest
+
+from appliance.errors import RequestError
+from appliance.generation import (
+    ChatPrompt,
+    Message,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    Tool,
+    ToolCall,
+)
+from gateway.screening import check_prompts
+from guardrails.screen import Screen
+
+SCREEN = Screen(["secret"])
+CALL = ToolCall(id="1", name="f", arguments='{"a": "secret"}')
+
+
+def chat(**message: object) -> ChatPrompt:
+    return ChatPrompt(messages=(Message(role="user", **message),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        TextPrompt(text="a Secret"),
+        TextPrompt(text="x " * 20_000 + "secret"),
+        chat(content="the secret"),
+        chat(content="hi", name="secret"),
+        chat(tool_calls=(CALL,)),
+        ChatPrompt(messages=(), tools=(Tool(name="f", description="a secret"),)),
+        ChatPrompt(messages=(), tools=(Tool(name="f", parameters='{"title": "secret"}'),)),
+        TokenPrompt(token_ids=(1, 2)),
+    ],
+)
+async def test_every_text_is_judged_and_what_cannot_be_is_refused(prompt: Prompt) -> None:
+    with pytest.raises(RequestError) as refused:
+        await check_prompts(SCREEN, (TextPrompt(text="fine"), prompt))
+    assert refused.value.status == 400
+    assert refused.value.should_retry is False
+    assert "secret" not in str(refused.value).lower()
+
+
+async def test_what_is_allowed_passes() -> None:
+    await check_prompts(SCREEN, (chat(content="secretary"), TextPrompt(text="")))
+
+
+async def test_a_box_without_guardrails_takes_token_ids() -> None:
+    await check_prompts(Screen(), (TokenPrompt(token_ids=(1,)),))
