@@ -2,7 +2,8 @@
 
 Everything here is a pure function of the row, the parameters, the seed and the position, so a
 sequence gets the same tokens whatever else is in its batch. Order of application: logit_bias,
-penalties, temperature, top_k, top_p, min_p. Logprobs are those of the raw row.
+penalties, what is allowed at all, temperature, top_k, top_p, min_p. Logprobs are those of the raw
+row.
 """
 
 from collections import Counter
@@ -46,18 +47,26 @@ class OutputCounts:
 class SamplerState:
     """What one sequence needs from step to step: counts where penalties are on, else nothing."""
 
-    def __init__(self, params: SamplingParams, *, seed: int) -> None:
+    def __init__(self, params: SamplingParams, *, seed: int, prompt_ids: Seq[int] = ()) -> None:
         self.params = params
         self.seed = seed
         self._counts = OutputCounts() if has_penalties(params) else None
+        self._prompt_ids = np.unique(prompt_ids) if params.repetition_penalty != 1.0 else None
 
-    def choose(self, row: Row, output_ids: Seq[int]) -> Sampled | RowError:
-        """The token that follows `output_ids`, given the raw logits of that position."""
+    def choose(
+        self, row: Row, output_ids: Seq[int], allowed: NDArray[np.bool_] | None = None
+    ) -> Sampled | RowError:
+        """The token that follows `output_ids`, given the raw logits of that position.
+
+        Where `allowed` is given, it is one of the tokens that it flags.
+        """
         adjusted = row
-        if self.params.logit_bias or self._counts:
+        if self.params.logit_bias or self._counts or allowed is not None:
             adjusted = add_biases(row, self.params.logit_bias)
         if self._counts:
-            subtract_penalties(adjusted, self.params, *self._counts.update(output_ids))
+            self._penalise(adjusted, *self._counts.update(output_ids))
+        if allowed is not None:
+            forbid(adjusted, allowed)
         token_id = choose_token(
             adjusted, self.params, random_number(self.seed, position=len(output_ids))
         )
@@ -67,10 +76,18 @@ class SamplerState:
             return Sampled(token_id=token_id)
         return with_logprobs(row, token_id, self.params.num_top_logprobs)
 
+    def _penalise(self, row: Row, ids: NDArray[np.int64], counts: Row) -> None:
+        if self._prompt_ids is not None:
+            seen = np.union1d(self._prompt_ids, ids).astype(np.int64)
+            divide_repeated(row, self.params.repetition_penalty, seen)
+        subtract_penalties(row, self.params, ids, counts)
+
 
 def has_penalties(params: SamplingParams) -> bool:
     """Whether the choice depends on what has been written so far."""
-    return bool(params.presence_penalty or params.frequency_penalty)
+    return bool(
+        params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+    )
 
 
 def add_biases(row: Row, logit_bias: tuple[tuple[int, float], ...]) -> Row:
@@ -87,6 +104,17 @@ def subtract_penalties(
 ) -> None:
     """Lower the tokens already written, in place: once for being there, once for every time."""
     row[ids] -= np.float32(params.presence_penalty) + np.float32(params.frequency_penalty) * counts
+
+
+def divide_repeated(row: Row, penalty: float, ids: NDArray[np.int64]) -> None:
+    """Make tokens of the prompt and the output less likely, in place (CTRL, Keskar et al. 2019)."""
+    logits = row[ids]
+    row[ids] = np.where(logits > 0, logits / np.float32(penalty), logits * np.float32(penalty))
+
+
+def forbid(row: Row, allowed: NDArray[np.bool_]) -> None:
+    """Rule out what is not allowed, in place; what is not a number stays, to be found."""
+    np.copyto(row, np.float32(-np.inf), where=~allowed & ~np.isnan(row))
 
 
 def choose_token(row: Row, params: SamplingParams, random: float) -> int | None:

@@ -18,6 +18,7 @@ from engines.llamacpp.sizing import Sizes, choose_sizes
 from engines.llamacpp.tokenizer import LlamaTokenizer
 from engines.llamacpp.weights import check_file, open_model
 from engines.protocol import ModelFacts
+from engines.restrictions import allowed_tokens
 from engines.runner import Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
 from engines.sampler import Row, SamplerState
 
@@ -147,7 +148,12 @@ def _can_trim(model: Any) -> bool:  # noqa: ANN401
 def _choose(chunk: Chunk, row: Row) -> Sampled | RowError:
     sequence = chunk.sequence
     seat: Seat = sequence.kv
+    allowed = allowed_tokens(sequence, len(row))
+    if isinstance(allowed, RowError):
+        return allowed
+    num_prompt_tokens = sequence.num_prompt_tokens
     if seat.sampler is None:
-        seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed)
+        prompt_ids = sequence.token_ids[:num_prompt_tokens]
+        seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed, prompt_ids=prompt_ids)
     sampler: SamplerState = seat.sampler
-    return sampler.choose(row, sequence.token_ids[sequence.num_prompt_tokens :])
+    return sampler.choose(row, sequence.token_ids[num_prompt_tokens:], allowed)

@@ -167,3 +167,37 @@ def test_a_row_with_a_number_that_is_none_is_an_error(bad: float, temperature: f
     chosen = SamplerState(SamplingParams(temperature=temperature), seed=1).choose(row, [])
     assert isinstance(chosen, RowError)
     assert chosen.code == "engine.row_not_finite"
+
+
+def test_what_is_not_allowed_is_never_chosen_and_logprobs_stay_raw() -> None:
+    row = make_row()
+    allowed = np.zeros(VOCABULARY, np.bool_)
+    allowed[[3, 5]] = True
+    params = SamplingParams(temperature=2.0, top_k=1, logprobs=True)
+    chosen = SamplerState(params, seed=1).choose(row, [], allowed)
+    assert isinstance(chosen, Sampled)
+    assert chosen.token_id == (3 if row[3] > row[5] else 5)
+    assert chosen.logprob is not None
+    raw = np.log(probabilities(row.astype(np.float64)))
+    assert chosen.logprob.logprob == pytest.approx(raw[chosen.token_id], abs=1e-4)
+
+
+def test_a_row_that_is_no_number_is_found_also_where_it_is_not_allowed() -> None:
+    row = make_row()
+    row[100] = np.nan
+    allowed = np.zeros(VOCABULARY, np.bool_)
+    allowed[3] = True
+    assert isinstance(SamplerState(SamplingParams(), seed=1).choose(row, [], allowed), RowError)
+
+
+def test_a_repetition_penalty_counts_prompt_and_output_once_each() -> None:
+    """As in CTRL: what was there is divided where positive, multiplied where negative."""
+    row = np.array([4.0, 3.0, 2.5, -1.0], dtype=np.float32)
+    params = SamplingParams(temperature=0.0, repetition_penalty=2.0)
+    state = SamplerState(params, seed=1, prompt_ids=[0, 0, 0, 3])
+    output: list[int] = []
+    for _ in range(4):
+        chosen = state.choose(row, output)
+        assert isinstance(chosen, Sampled)
+        output.append(chosen.token_id)
+    assert output == [1, 2, 0, 0]  # 4/2 at last is more than 3/2 and 2.5/2.
