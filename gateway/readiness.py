@@ -26,7 +26,7 @@ async def find_obstacles(box: Box) -> tuple[str, ...]:
         "gateway.draining": box.drain.is_on,
         "audit.unavailable": not box.audit.is_available,
         "engine.unreachable": not box.fleet.is_connected,
-        "engine.not_ready": needs_model and not box.fleet.ready_models,
+        "engine.no_model": needs_model and not box.fleet.ready_models,
     }
     found = [code for code, stands_in_the_way in checks.items() if stands_in_the_way]
     return (*found, *await _ask_store(box))
