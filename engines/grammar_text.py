@@ -121,7 +121,8 @@ class _Writer:
         family = calls.call_format
         repeated = "*" if calls.takes_many else "?"
         block = [f"block: {self._opening(family)} rest", f"rest: {self._rest(calls)}"]
-        only_calls = f"SPACE? block {'(SPACE? block)*' if calls.takes_many else ''}"
+        has_blocks = calls.takes_many and not family.separator
+        only_calls = f"SPACE? block {'(SPACE? block)*' if has_blocks else ''}"
         if calls.is_required:
             return [f"answer: {only_calls}", *block]
         if family.opens_bare and content == "ANY":

@@ -28,10 +28,11 @@ class Vocabulary:
     @cached_property
     def control_ids(self) -> dict[str, int]:
         """The control tokens by their texts."""
-        encode = self.tokenizer.encode
-        return {
-            marker: encode(marker, markers=True)[0] for marker in self.tokenizer.control_markers
+        encoded = {
+            marker: self.tokenizer.encode(marker, markers=True)
+            for marker in self.tokenizer.control_markers
         }
+        return {marker: ids[0] for marker, ids in encoded.items() if len(ids) == 1}
 
     @cached_property
     def ending_ids(self) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class CallReader:
 
     def _end_inside_block(self) -> None:
         if self._is_bare and not self._call.name:
-            self._say(self._block + self._call.written)
+            self._say(self._markup.sub("", self._block + self._call.written))
         else:
             self.is_cut = True
 
