@@ -95,7 +95,7 @@ class _Writer:
             return ""
         if thinking == "opened":
             return "think_end SPACE?"
-        return f"(SPACE? {self._marker(THINK_START)} think_end SPACE?)?"
+        return f"({self._marker(THINK_START)} think_end SPACE?)?"
 
     def rules(self, shape: AnswerShape) -> list[str]:
         """The rules of the answer and of all it is made of."""

@@ -3,20 +3,25 @@
 It answers a chat with the tokens of the last user message, and anything else with the tokens of
 the whole prompt; then it ends the turn. Sampling parameters make no difference: the next token is
 certain, its logprob is 0.0, and there is no other candidate. Where the next token is not allowed
-(by a grammar, or because the answer may not end yet), it takes one that is, and rather one that
-closes something, so that an answer held to a grammar comes to an end.
+(by a grammar, or because the answer may not end yet), it takes one that is: the tokens that close
+something in turn, so that an answer held to a grammar comes to an end, else the lowest id.
 """
 
 from collections.abc import Sequence as Seq
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engines.echo.kv_blocks import EchoKv
 from engines.echo.tokenizer import BOS, TURN_END, TURN_START, EchoTokenizer, marker_id
 from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
+from engines.reasoning import THINK_END
 from engines.restrictions import allowed_tokens
 from engines.runner import Logprob, RowError, RunnerOptions, Sampled, StepPlan
 from engines.sequence import Sequence
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DEFAULT_CONTEXT_TOKENS: Final = 8192
 DEFAULT_NUM_SLOTS: Final = 32
@@ -25,7 +30,7 @@ DEFAULT_STEP_TOKENS: Final = 512
 _BOS_ID: Final = marker_id(BOS)
 _TURN_START_ID: Final = marker_id(TURN_START)
 _TURN_END_ID: Final = marker_id(TURN_END)
-_CLOSING_IDS: Final = tuple(b'}]"')
+_CLOSING_IDS: Final = EchoTokenizer().encode(f'"}}]{THINK_END}', markers=False)
 _USER_TURN: Final = [_TURN_START_ID, *EchoTokenizer().encode("user\n", markers=False)]
 
 
@@ -83,9 +88,17 @@ def _sample(sequence: Sequence) -> Sampled | RowError:
     if isinstance(allowed, RowError):
         return allowed
     if allowed is not None and not allowed[token_id]:
-        closing = next((closing_id for closing_id in _CLOSING_IDS if allowed[closing_id]), None)
-        token_id = int(allowed.argmax()) if closing is None else closing
+        token_id = _another(allowed, sequence.num_output_tokens)
     return _certain(sequence, token_id)
+
+
+def _another(allowed: "NDArray[np.bool_]", turn: int) -> int:
+    """A token that is allowed, where the one that comes next is not."""
+    for offset in range(len(_CLOSING_IDS)):
+        token_id = _CLOSING_IDS[(turn + offset) % len(_CLOSING_IDS)]
+        if allowed[token_id]:
+            return token_id
+    return int(allowed.argmax())
 
 
 def _certain(sequence: Sequence, token_id: int) -> Sampled:

@@ -8,6 +8,8 @@ piece at every place and is undone exactly by joining `piece()`s.
 import re
 from typing import Final
 
+from engines.reasoning import THINK_END
+
 _PIECES: Final = (
     b"assistant",
     b"system",
@@ -26,6 +28,7 @@ _PIECES: Final = (
     b"th",
     b"  ",
     b"\n\n",
+    THINK_END.encode(),
 )
 BOS: Final = "<|begin|>"
 TURN_START: Final = "<|im_start|>"
@@ -53,7 +56,8 @@ _CHAT_TEMPLATE: Final = (
     "{%- endif -%}"
     "{%- for message in messages -%}"
     "<|im_start|>{{ message['role'] }}\n"
-    "{% if message['role'] == 'assistant' %}{{ message['content'].split('</think>')[-1] }}"
+    "{% if message['role'] == 'assistant' %}"
+    f"{{{{ message['content'].split('{THINK_END}')[-1] }}}}"
     "{%- else %}{{ message['content'] }}{% endif -%}"
     "{%- for call in message.get('tool_calls', []) -%}"
     "<tool_call>{{ call['function'] | tojson }}</tool_call>"

@@ -1,127 +1,24 @@
 """Requests through the step loop with the echo engine: what each is told, and how each ends."""
 
 import random
-from collections import defaultdict
 from collections.abc import Sequence as Seq
-from itertools import count
 
 import pytest
 
 from appliance.generation import (
-    ChoiceFinished,
     Failed,
-    Finished,
     FinishReason,
-    GenerationEvent,
-    GenerationRequest,
     Prompt,
     SamplingParams,
-    StopConditions,
-    TextDelta,
-    TextPrompt,
     TokenPrompt,
 )
-from engines.echo.kv_blocks import EchoKv
 from engines.echo.runner import EchoRunner
-from engines.intake import Encoded, Intake
-from engines.prompting import PromptEncoder
-from engines.protocol import Abort, Drain, Generate, ModelFacts
+from engines.echo.tokenizer import EchoTokenizer
+from engines.protocol import Abort, Drain
 from engines.runner import OutOfKvError, RowError, Sampled, StepPlan
 from engines.sequence import Sequence
-from engines.step_loop import MAX_LIVE_REQUESTS, StepLoop
-
-CONTEXT_TOKENS = 256
-
-
-def make_runner(pool: int = 4096, num_slots: int = 8, step_tokens: int = 64) -> EchoRunner:
-    facts = ModelFacts(
-        model="echo",
-        runner="echo",
-        context_tokens=CONTEXT_TOKENS,
-        vocabulary_size=277,
-        num_slots=num_slots,
-    )
-    return EchoRunner(facts, EchoKv(pool, block_tokens=4), step_tokens)
-
-
-class Engine:
-    """A step loop whose prompts are tokenised at once, and the record of what it said."""
-
-    def __init__(self, runner: EchoRunner) -> None:
-        self.runner = runner
-        self.encoded: list[Encoded] = []
-        self.intake = Intake(PromptEncoder(runner.tokenizer, None), self.encoded.append)
-        ticks = count(1)
-        self.loop = StepLoop(runner, self, lambda: float(next(ticks)))
-        self.said: dict[str, list[GenerationEvent]] = defaultdict(list)
-
-    def submit(self, request: GenerationRequest) -> None:
-        self.encoded.append(self.intake.encode(request))
-
-    def ask(
-        self,
-        *prompts: str | Prompt,
-        id: str = "r",  # noqa: A002 - the field's own name
-        max_tokens: int | None = None,
-        stop: tuple[str, ...] = (),
-        n: int = 1,
-        sampling: SamplingParams | None = None,
-        salt: bytes = b"",
-    ) -> str:
-        request = GenerationRequest(
-            id=id,
-            model="echo",
-            prompts=tuple(TextPrompt(text=p) if isinstance(p, str) else p for p in prompts),
-            sampling=sampling or SamplingParams(),
-            stopping=StopConditions(max_tokens=max_tokens, stop=stop),
-            n=n,
-            cache_salt=salt,
-        )
-        self.loop.receive(Generate(request=request))
-        return id
-
-    def step(self) -> None:
-        encoded, self.encoded = self.encoded, []
-        for each in encoded:
-            self.loop.receive(each)
-        for request_id, event in self.loop.step():
-            self.said[request_id].append(event)
-
-    def run(self) -> None:
-        while self.encoded or self.loop.has_work:
-            self.step()
-
-    def text(self, request_id: str, index: int = 0) -> str:
-        return "".join(d.text for d in self.deltas(request_id, index))
-
-    def deltas(self, request_id: str, index: int = 0) -> list[TextDelta]:
-        said = self.said[request_id]
-        return [e for e in said if isinstance(e, TextDelta) and e.index == index]
-
-    def reasons(self, request_id: str) -> dict[int, FinishReason]:
-        said = self.said[request_id]
-        return {e.index: e.finish_reason for e in said if isinstance(e, ChoiceFinished)}
-
-    def ending(self, request_id: str) -> Finished | Failed:
-        """The last event, which is the only ending."""
-        endings = [e for e in self.said[request_id] if isinstance(e, Finished | Failed)]
-        assert endings == self.said[request_id][-1:]
-        return endings[0]
-
-    def failure(self, request_id: str) -> Failed:
-        ending = self.ending(request_id)
-        assert isinstance(ending, Failed)
-        return ending
-
-    def finished(self, request_id: str) -> Finished:
-        ending = self.ending(request_id)
-        assert isinstance(ending, Finished)
-        return ending
-
-    def is_empty(self) -> bool:
-        stats = self.loop.stats()
-        counts = (stats.num_running, stats.num_waiting, stats.kv_used_tokens)
-        return counts == (0, 0, 0) and self.loop.is_idle
+from engines.step_loop import MAX_LIVE_REQUESTS
+from tests.engines.echo_engine import CONTEXT_TOKENS, Engine, make_runner
 
 
 @pytest.fixture
@@ -223,7 +120,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers(
     ("prompt", "code"),
     [
         (TokenPrompt(token_ids=()), "request.prompt_empty"),
-        (TokenPrompt(token_ids=(277,)), "request.token_out_of_range"),
+        (TokenPrompt(token_ids=(EchoTokenizer.vocabulary_size,)), "request.token_out_of_range"),
         (TokenPrompt(token_ids=(-1,)), "request.token_out_of_range"),
     ],
 )
