@@ -11,13 +11,17 @@ from engines.runner import Chunk
 
 
 class Batch:
-    """Room for `max_tokens` tokens. `struct` is what libllama takes; it points into our arrays."""
+    """Room for `max_tokens` tokens of sequences up to `context_tokens` long.
 
-    def __init__(self, max_tokens: int) -> None:
+    `struct` is what libllama takes; it points into our arrays.
+    """
+
+    def __init__(self, max_tokens: int, context_tokens: int) -> None:
         self._token_ids = np.zeros(max_tokens, np.int32)
         self._positions = np.zeros(max_tokens, np.int32)
         self._slots = np.zeros(max_tokens, np.int32)
         self._wants_logits = np.zeros(max_tokens, np.int8)
+        self._counting = np.arange(context_tokens, dtype=np.int32)
         self._num_slots = np.ones(max_tokens, np.int32)
         self._slot_pointers = self._slots.ctypes.data + np.arange(max_tokens, dtype=np.uint64) * 4
         self.struct = llama.llama_batch(
@@ -37,21 +41,24 @@ class Batch:
         self.struct.n_tokens = 0
 
     def add(self, chunk: Chunk, slot: int) -> None:
-        """Append a chunk; its last token wants logits where the chunk samples."""
+        """Append a chunk of the sequence in `slot`."""
         begin = self.struct.n_tokens
         end = begin + chunk.length
         stop = chunk.start + chunk.length
-        if chunk.length == 1:
-            self._token_ids[begin] = chunk.sequence.token_ids[chunk.start]
-            self._positions[begin] = chunk.start
-            self._slots[begin] = slot
-        else:
-            self._token_ids[begin:end] = chunk.sequence.token_ids[chunk.start : stop]
-            self._positions[begin:end] = np.arange(chunk.start, stop)
-            self._slots[begin:end] = slot
-            self._wants_logits[begin:end] = 0
-        self._wants_logits[end - 1] = chunk.samples
+        self._token_ids[begin:end] = chunk.sequence.token_ids[chunk.start : stop]
+        self._positions[begin:end] = self._counting[chunk.start : stop]
+        self._slots[begin:end] = slot
+        self._wants_logits[begin:end] = 0
+        self._wants_logits[end - num_rows(chunk) : end] = 1
         self.struct.n_tokens = end
+
+
+def num_rows(chunk: Chunk) -> int:
+    """How many rows of logits a chunk wants: all for its prompt's scores, or its last to sample."""
+    sequence = chunk.sequence
+    if sequence.prompt_scores is not None and chunk.start < sequence.num_prompt_tokens - 1:
+        return chunk.length
+    return int(chunk.samples)
 
 
 def _pointer(array: NDArray[Any], kind: Any) -> Any:  # noqa: ANN401  ctypes pointers have no common type

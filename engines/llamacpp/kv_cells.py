@@ -133,8 +133,7 @@ class KvCells:
     def _choose_slot(self, source: Hashable, num_shared: int) -> int:
         """The free slot that leaves the fewest gaps; then the source, then the least useful."""
         free = self._free_slots()
-        memory = self._memories.get(cast("int", source))
-        takes_most = memory is not None and 2 * num_shared >= len(memory.token_ids)
+        takes_most = self._takes_most(source, num_shared)
         age = {slot: rank for rank, slot in enumerate(free)}
         return min(
             free,
@@ -145,15 +144,22 @@ class KvCells:
             ),
         )
 
+    def _takes_most(self, source: Hashable, num_shared: int) -> bool:
+        """Whether what is shared is worth more than what the source has beyond it."""
+        memory = self._memories.get(cast("int", source))
+        return memory is not None and 2 * num_shared >= len(memory.token_ids)
+
     def _prepare(self, slot: int, source: Hashable, num_shared: int) -> None:
-        """Make `slot` hold the shared prefix, and save what it remembers where that is worth it."""
-        memory = self._memories.get(slot)
-        if memory is not None and not (slot == source and 2 * num_shared >= len(memory.token_ids)):
+        """Make `slot` hold the shared prefix; what it remembers is saved where that is worth it."""
+        takes_most = self._takes_most(source, num_shared)
+        if slot in self._memories and not (takes_most and slot == source):
             self._save(slot, source)
         self._forget(slot)
-        if source is not None and source != slot:
-            self._cache.touch(source)
         self._move(slot if source is None else source, slot, num_shared)
+        if takes_most and source not in self._seats:
+            self._forget(cast("int", source))
+        elif source in self._cache:
+            self._cache.touch(source)
 
     def _save(self, slot: int, source: Hashable) -> None:
         """Copy what `slot` remembers over an empty or less recently used slot, if there is one."""

@@ -4,27 +4,32 @@ llama.cpp's context is not thread-safe: one thread calls `execute`, and nothing 
 """
 
 import os
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import Any, Final
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from appliance.errors import CatalogueError, EngineError
-from engines.llamacpp.batch import Batch
+from engines.llamacpp.batch import Batch, num_rows
 from engines.llamacpp.kv_cells import KvCells, Move, Seat
 from engines.llamacpp.sizing import Sizes, choose_sizes
 from engines.llamacpp.tokenizer import LlamaTokenizer
 from engines.llamacpp.weights import check_file, open_model
+from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
 from engines.restrictions import allowed_tokens
 from engines.runner import Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
-from engines.sampler import Row, SamplerState
+from engines.sampler import Row, SamplerState, with_logprobs
+from engines.sequence import Sequence
 
 DEFAULT_STEP_TOKENS: Final = 256
 
 _NO_KV_SLOT: Final = 1
+_NO_ROWS: Final = np.empty((0, 0), np.float32)
 
 
 class LlamaRunner:
@@ -34,9 +39,9 @@ class LlamaRunner:
         self._model = model
         self.tokenizer = LlamaTokenizer(model)
         self.step_tokens = options.step_tokens or DEFAULT_STEP_TOKENS
-        self._batch = Batch(max(self.step_tokens, sizes.num_slots))
+        self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
         self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)
-        self._memory = llama.llama_get_memory(self._context)
+        self._memory: Any = llama.llama_get_memory(self._context)
         self.kv = KvCells(sizes.num_slots, sizes.context_tokens, shares_prefixes=_can_trim(model))
         self.facts = ModelFacts(
             model=options.model,
@@ -44,6 +49,7 @@ class LlamaRunner:
             context_tokens=sizes.context_tokens,
             vocabulary_size=self.tokenizer.vocabulary_size,
             num_slots=sizes.num_slots,
+            scores_prompts=True,
         )
 
     def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
@@ -65,7 +71,7 @@ class LlamaRunner:
             raise OutOfKvError
         if status != 0:
             return [self._undo(chunk, status) for chunk in plan.chunks]
-        return self._sample(plan, order)
+        return self._read(plan, order)
 
     def close(self) -> None:
         """Free the context, then the model."""
@@ -84,25 +90,26 @@ class LlamaRunner:
             code="engine.decode_failed", message=f"llama.cpp could not compute ({status})"
         )
 
-    def _sample(self, plan: StepPlan, order: list[int]) -> Seq[Sampled | RowError | None]:
+    def _read(self, plan: StepPlan, order: list[int]) -> Seq[Sampled | RowError | None]:
+        """What the computed rows say, chunk by chunk as planned; the batch was in `order`."""
         answers: list[Sampled | RowError | None] = [None] * len(order)
-        sampling = [i for i in order if plan.chunks[i].samples]
-        if sampling:
-            for i, row in zip(sampling, self._rows(len(sampling)), strict=True):
-                answers[i] = _choose(plan.chunks[i], row)
+        counts = [num_rows(plan.chunks[i]) for i in order]
+        rows = self._rows(sum(counts))
+        end = 0
+        for i, count in zip(order, counts, strict=True):
+            begin, end = end, end + count
+            chunk = plan.chunks[i]
+            put_prompt_scores(chunk, _scorer(rows[begin:end]))
+            if chunk.samples:
+                answers[i] = _choose(chunk.sequence, rows[end - 1])
         return answers
 
-    def _rows(self, count: int) -> Seq[Row]:
-        """Logits of the rows that asked for them, in the order of the batch; valid for one step."""
-        logits = llama.llama_get_logits(self._context)
-        rows: Any = np.ctypeslib.as_array(logits, (count, self.tokenizer.vocabulary_size))
-        return rows  # type: ignore[no-any-return]
-
-    def warm_up(self) -> None:
-        """Compute one token, so that the first request finds weights and buffers in memory."""
-        token_ids = (llama.llama_token * 1)(0)
-        llama.llama_decode(self._context, llama.llama_batch_get_one(token_ids, 1))
-        llama.llama_memory_clear(self._memory, False)
+    def _rows(self, count: int) -> NDArray[np.float32]:
+        """The logits that were asked for, in the order of the batch; valid until the next step."""
+        if not count:
+            return _NO_ROWS
+        logits: Any = llama.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(logits, (count, self.tokenizer.vocabulary_size))
 
 
 def start(options: RunnerOptions) -> LlamaRunner:
@@ -114,11 +121,7 @@ def start(options: RunnerOptions) -> LlamaRunner:
     facts = check_file(options.path)
     sizes = choose_sizes(options, facts, psutil.virtual_memory().available)
     model = open_model(options.path)
-    if not llama.llama_model_has_decoder(model) or llama.llama_model_has_encoder(model):
-        raise CatalogueError("model.not_generative", f"{options.path} holds no decoder-only model")
-    runner = LlamaRunner(model, sizes, options)
-    runner.warm_up()
-    return runner
+    return LlamaRunner(model, sizes, options)
 
 
 def _open_context(model: Any, sizes: Sizes, step_tokens: int, num_threads: int) -> Any:  # noqa: ANN401
@@ -137,6 +140,8 @@ def _open_context(model: Any, sizes: Sizes, step_tokens: int, num_threads: int) 
             f"llama.cpp cannot set up {sizes.num_slots} slots of {sizes.slot_cells} tokens",
             hint="set a smaller context_tokens or fewer slots for this model",
         )
+    if llama.llama_model_has_encoder(model) or not llama.llama_get_memory(context):
+        raise CatalogueError("model.not_generative", "the file holds a model that writes no text")
     return context
 
 
@@ -145,15 +150,27 @@ def _can_trim(model: Any) -> bool:  # noqa: ANN401
     return not (llama.llama_model_is_recurrent(model) or llama.llama_model_is_hybrid(model))
 
 
-def _choose(chunk: Chunk, row: Row) -> Sampled | RowError:
-    sequence = chunk.sequence
-    seat: Seat = sequence.kv
+def _choose(sequence: Sequence, row: Row) -> Sampled | RowError:
     allowed = allowed_tokens(sequence, len(row))
     if isinstance(allowed, RowError):
         return allowed
+    seat: Seat = sequence.kv
     num_prompt_tokens = sequence.num_prompt_tokens
     if seat.sampler is None:
         prompt_ids = sequence.token_ids[:num_prompt_tokens]
         seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed, prompt_ids=prompt_ids)
     sampler: SamplerState = seat.sampler
     return sampler.choose(row, sequence.token_ids[num_prompt_tokens:], allowed)
+
+
+def _scorer(rows: NDArray[np.float32]) -> Callable[[Sequence, int], Sampled]:
+    """Scores one token a row, from the first row on."""
+    left = iter(rows)
+
+    def score(sequence: Sequence, token_id: int) -> Sampled:
+        row = next(left)
+        if not sequence.sampling.logprobs:
+            return Sampled(token_id=token_id)
+        return with_logprobs(row, token_id, sequence.sampling.num_top_logprobs)
+
+    return score
