@@ -96,9 +96,9 @@ class Lease:
     def _note_time(self, now: float) -> None:
         if self.first_delta_at is None:
             self.first_delta_at = now
+            self._gaps = self._metrics.inter_token.labels(self._metrics.label_of(self.model))
         else:
-            gap_s = now - self._last_delta_at
-            self._metrics.inter_token.labels(self._metrics.label_of(self.model)).observe(gap_s)
+            self._gaps.observe(now - self._last_delta_at)
         self._last_delta_at = now
 
     def _note_usage(self, usage: Usage, timings: Timings) -> None:

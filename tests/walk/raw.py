@@ -62,10 +62,10 @@ def post(body: bytes, key: str, *fields: str, version: str = "1.1") -> bytes:
 
 def read_to_end(connection: socket.socket) -> bytes:
     """Everything until the server closes."""
-    received = b""
+    pieces = []
     while piece := _receive(connection):
-        received += piece
-    return received
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def read_answer(connection: socket.socket) -> Answer:

@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
+import psutil
 
 from appliance.api_keys import KeyGrant, issue
 from appliance.audit.record import AuditRecord
@@ -134,6 +135,12 @@ class RunningBox:
         with (self.home.logs / f"{package}.log").open("ab") as log:
             command = [sys.executable, "-m", package, *arguments]
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def worker(self) -> psutil.Process:
+        """The process that holds the model `echo`."""
+        assert self.host is not None
+        children = psutil.Process(self.host.pid).children(recursive=True)
+        return next(child for child in children if MODEL in child.cmdline())
 
     def log(self, package: str) -> str:
         """Everything a process has logged so far."""

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from appliance.audit.record import Completed, Outcome, Received
@@ -102,12 +103,18 @@ def test_a_client_that_leaves_in_the_midst_of_a_stream_stops_it(
 
 def test_fifty_resets_leave_nothing_behind(box: RunningBox) -> None:
     """cubist38/mlx-openai-server#269: each client that left took a slot with it."""
+    assert box.gateway is not None
+    gateway = psutil.Process(box.gateway.pid)
+    box.chat("hello")
+    num_fds, num_threads = gateway.num_fds(), gateway.num_threads()
     for _ in range(50):
         connection = connect(box.port)
-        connection.sendall(post(body(LONG, stream=True), box.key))
+        connection.sendall(post(body("x" * 10_000, stream=True), box.key))
         connection.recv(100)
         reset(connection)
     wait_until(box.is_idle, "the box to be idle", 10)
+    wait_until(lambda: gateway.num_fds() <= num_fds, "the sockets to be closed")
+    wait_until(lambda: gateway.num_threads() <= num_threads, "the threads to end")
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -1,5 +1,6 @@
 """Processes that are told to go, and processes that die."""
 
+import io
 import json
 import signal
 import socket
@@ -7,8 +8,6 @@ import subprocess
 import sys
 from contextlib import closing
 from typing import Any
-
-import psutil
 
 from appliance.audit.record import Completed, Outcome
 from tests.walk.raw import connect, head, post, read_answer, read_to_end
@@ -30,12 +29,12 @@ def begin_stream(box: RunningBox, num_events: int = 5) -> tuple[socket.socket, b
 
 def events_of(stream: bytes) -> list[Any]:
     """The events of a chunked stream; `[DONE]` as a word."""
-    body = stream.partition(b"\r\n\r\n")[2]
-    text = b""
-    while body:
-        size, _, body = body.partition(b"\r\n")
-        text += body[: int(size, 16)]
-        body = body[int(size, 16) + 2 :]
+    body = io.BytesIO(stream.partition(b"\r\n\r\n")[2])
+    pieces = []
+    while size := int(body.readline(), 16):
+        pieces.append(body.read(size))
+        body.readline()
+    text = b"".join(pieces)
     lines = [line.removeprefix("data: ") for line in text.decode().split("\n\n") if line]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
@@ -53,19 +52,13 @@ def assert_ends_in_an_error(stream: bytes) -> None:
     assert set(reasons) == {None}
 
 
-def worker_of(box: RunningBox) -> psutil.Process:
-    assert box.host is not None
-    children = psutil.Process(box.host.pid).children(recursive=True)
-    return next(child for child in children if "engines.worker" in " ".join(child.cmdline()))
-
-
 def test_a_worker_killed_in_mid_stream_is_an_error_in_the_stream_and_comes_back(
     mortal_box: RunningBox,
 ) -> None:
     """BerriAI/litellm#39748, open-webui/open-webui#29628: a broken stream just ended."""
     connection, received = begin_stream(mortal_box)
     with closing(connection):
-        worker_of(mortal_box).kill()
+        mortal_box.worker().kill()
         connection.settimeout(5)
         while b"[DONE]" not in received:
             received += connection.recv(65536)
@@ -86,7 +79,7 @@ def test_a_worker_killed_before_an_unstreamed_answer_is_a_5xx(mortal_box: Runnin
         wait_until(
             lambda: mortal_box.metric("hisar_num_requests_running") == 1, "the engine to run"
         )
-        worker_of(mortal_box).kill()
+        mortal_box.worker().kill()
         answer = read_answer(connection)
     assert answer.status >= 500
     assert answer.error["type"] == "server_error"
@@ -96,7 +89,7 @@ def test_a_gateway_killed_leaves_the_engine_idle_and_a_new_one_takes_over(
     mortal_box: RunningBox,
 ) -> None:
     connection, received = begin_stream(mortal_box)
-    request_id, worker = request_id_of(received), worker_of(mortal_box)
+    request_id, worker = request_id_of(received), mortal_box.worker()
     assert mortal_box.gateway is not None
     mortal_box.gateway.kill()
     mortal_box.gateway.wait()
@@ -105,7 +98,7 @@ def test_a_gateway_killed_leaves_the_engine_idle_and_a_new_one_takes_over(
     mortal_box.wait_until_ready()
     wait_until(mortal_box.is_idle, "the engine to be idle", 2)
     assert mortal_box.chat("hello").status_code == 200
-    assert worker_of(mortal_box).pid == worker.pid
+    assert mortal_box.worker().pid == worker.pid
     ending = mortal_box.records_of(request_id)[-1]
     assert isinstance(ending, Completed)
     assert ending.outcome is Outcome.ERROR
