@@ -85,7 +85,11 @@ class GroupCommitLog:
                 await waiter
         except TimeoutError:
             _refuse(pending)
+            self._complete_if_durable(pending)
             raise _unavailable(f"no record could be written in {APPEND_DEADLINE_S:g} s") from None
+        except asyncio.CancelledError:
+            self._complete_if_durable(pending)
+            raise
 
     def append_soon(self, record: AuditRecord) -> None:
         """Hand the record over without waiting; it is written in order, retried until it is."""
@@ -170,6 +174,14 @@ class GroupCommitLog:
             elif isinstance(pending.record, Received):
                 self._pending.append(_Pending(self._ending_of(pending)))
         self._metrics.audit_pending.set(len(self._pending))
+
+    def _complete_if_durable(self, pending: _Pending) -> None:
+        """For a caller who gave up between the commit and hearing of it."""
+        waiter = pending.waiter
+        if waiter is None or waiter.cancelled() or not waiter.done():
+            return
+        if waiter.exception() is None and isinstance(pending.record, Received):
+            self._push(_Pending(self._ending_of(pending)))
 
     def _put_back(self, group: list[_Pending]) -> None:
         """After a failure: refuse everyone who waits, keep what was handed over, in order."""

@@ -162,6 +162,25 @@ async def test_a_caller_who_left_during_the_commit_leaves_a_completed_request(
     assert (ending.request_id, ending.outcome) == ("r1", Outcome.CANCELLED)
 
 
+async def test_a_caller_who_left_between_the_commit_and_its_news_leaves_a_completed_request(
+    log: GroupCommitLog, sink: Sink
+) -> None:
+    appending = asyncio.create_task(log.append(received(1)))
+
+    class Leaving(list[AuditRecord]):
+        """Schedules the leaving just before the writer schedules the news."""
+
+        def append(self, group: object) -> None:
+            asyncio.get_running_loop().call_soon(appending.cancel)
+            super().append(group)  # type: ignore[arg-type]
+
+    sink.groups = Leaving()  # type: ignore[assignment]
+    await asyncio.wait({appending})
+    assert appending.cancelled()
+    await log.close()
+    assert [type(record) for record in sink.records] == [Received, Completed]
+
+
 async def test_a_store_that_never_answers_does_not_hold_a_request_for_ever(
     log: GroupCommitLog, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
