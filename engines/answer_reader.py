@@ -58,20 +58,17 @@ class PlainReader:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stop_matcher = StopMatcher(stops)
+        self.is_done = False
 
     @property
     def matched_stop(self) -> str | None:
         """The stop string that ended the content."""
         return self._stop_matcher.matched_stop
 
-    @property
-    def is_done(self) -> bool:
-        """A stop string was met."""
-        return self._stop_matcher.matched
-
     def push(self, text: str) -> list[Piece]:
         """What may be shown now."""
         shown = self._stop_matcher.push(text)
+        self.is_done = self._stop_matcher.matched
         return [shown] if shown else []
 
     def finish(self) -> list[Piece]:

@@ -67,8 +67,9 @@ class Choice:
         """
         if self._ends(sampled.token_id):
             return self._end(self._reader.finish())
-        if self.sequence.constraint is not None:
-            self.sequence.constraint.accept(sampled.token_id)
+        constraint = self.sequence.constraint
+        if constraint is not None:
+            constraint.accept(sampled.token_id)
         self._num_untold += 1
         if sampled.logprob is not None:
             self._untold_logprobs.append(self._explain(sampled.logprob, sampled.top))
@@ -76,7 +77,7 @@ class Choice:
         pieces = self._reader.push(text) if text else []
         if self._reader.is_done:
             return self._end(pieces)
-        if self.sequence.constraint is not None and self.sequence.constraint.is_complete:
+        if constraint is not None and constraint.is_complete:
             return self._end([*pieces, *self._reader.finish()])
         if self.sequence.num_output_tokens < self.sequence.max_tokens:
             return self._tell(pieces), None
@@ -129,16 +130,19 @@ class Choice:
         return [self._to_delta(piece) for piece in pieces]
 
     def _to_delta(self, piece: Piece) -> Delta:
-        kind = type(piece)
-        if self._last_kind not in {None, kind}:
-            # Between the two stood markup, whose tokens are no part of what is shown.
-            del self._untold_logprobs[:-1]
-        self._last_kind = kind
+        if type(piece) is not self._last_kind:
+            self._change_kind(type(piece))
         if isinstance(piece, str):
             return self._to_text(piece, "content")
         if isinstance(piece, Thought):
             return self._to_text(piece.text, "reasoning")
         return self._to_call(piece)
+
+    def _change_kind(self, kind: type[Piece]) -> None:
+        """Between two kinds stood markup, whose tokens are no part of what is shown."""
+        if self._last_kind is not None:
+            del self._untold_logprobs[:-1]
+        self._last_kind = kind
 
     def _to_text(self, text: str, channel: Literal["content", "reasoning"]) -> TextDelta:
         delta = TextDelta(
