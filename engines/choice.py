@@ -109,14 +109,12 @@ class Choice:
 
     def _end(self, pieces: list[Piece]) -> Told:
         """The model has ended, or is to: a call that it left unfinished was cut all the same."""
-        reader = self._reader
-        if reader.matched_stop is not None:
-            return self._tell(pieces), FinishReason.STOP
-        if reader.is_cut:
-            return self._tell(pieces), FinishReason.LENGTH
-        return self._tell(
-            pieces
-        ), FinishReason.TOOL_CALLS if reader.num_calls else FinishReason.STOP
+        reason = FinishReason.STOP
+        if self._reader.matched_stop is None and self._reader.is_cut:
+            reason = FinishReason.LENGTH
+        elif self._reader.matched_stop is None and self._reader.num_calls:
+            reason = FinishReason.TOOL_CALLS
+        return self._tell(pieces), reason
 
     def _end_by_length(self, pieces: list[Piece]) -> Told:
         deltas = self._tell([*pieces, *self._reader.finish()])

@@ -341,3 +341,62 @@ def test_required_calls_always_parse(call_format: CallFormat, takes_many: bool, 
     assert reader.num_complete >= 1
     assert not reader.is_cut
     assert takes_many or reader.num_complete == 1
+
+
+class MarkupTokenizer(EchoTokenizer):
+    """The echo vocabulary with markup as control tokens, which no text can spell."""
+
+    MARKUP = ("</tool_call>", "<tool_call>", "[TOOL_CALLS]", "</think>", "<think>")
+    vocabulary_size = EchoTokenizer.vocabulary_size + len(MARKUP)
+    control_markers = (*MARKUP, *EchoTokenizer.control_markers)
+
+    def encode(self, text: str, *, markers: bool) -> list[int]:
+        if markers and text in self.MARKUP:
+            return [EchoTokenizer.vocabulary_size + self.MARKUP.index(text)]
+        return super().encode(text, markers=markers)
+
+    def piece(self, token_id: int) -> bytes:
+        return super().piece(token_id) if token_id < EchoTokenizer.vocabulary_size else b""
+
+    def ends_generation(self, token_id: int) -> bool:
+        return token_id < EchoTokenizer.vocabulary_size and super().ends_generation(token_id)
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+@pytest.mark.parametrize("call_format", [HERMES, MISTRAL])
+def test_markup_is_a_control_token_where_the_vocabulary_has_one(
+    call_format: CallFormat, is_required: bool
+) -> None:
+    tokenizer = MarkupTokenizer()
+    shape = AnswerShape(thinking="maybe", calls=calls(call_format, is_required=is_required).calls)
+    constraint = GrammarCompiler(Vocabulary(tokenizer)).compile(shape).begin()
+    parts = ["<think>", "so", "</think>", call_format.opening, call_format.prefix + SEND_CALL]
+    for part in [*parts, call_format.closing]:
+        for token_id in tokenizer.encode(part, markers=True):
+            assert constraint.allowed()[token_id]
+            constraint.accept(token_id)
+    assert constraint.allowed()[ENDINGS].all()
+
+
+class SpacingTokenizer(EchoTokenizer):
+    """Puts a space before every text, as SentencePiece vocabularies do."""
+
+    def encode(self, text: str, *, markers: bool) -> list[int]:
+        return super().encode(f" {text}", markers=markers)
+
+
+def test_a_tokenizer_that_adds_a_space_cannot_add_it_to_what_is_forced() -> None:
+    compiler = GrammarCompiler(Vocabulary(SpacingTokenizer()))
+    constraint = compiler.compile(wanted("regex", "hello world, assistant ğ!")).begin()
+    written = b""
+    while not constraint.is_complete:
+        token_id = int(np.flatnonzero(constraint.allowed())[-1])
+        constraint.accept(token_id)
+        written += TOKENIZER.piece(token_id)
+    assert written.decode() == "hello world, assistant ğ!"
+
+
+@pytest.mark.parametrize("pattern", ["a\nb", "a/b", r"a\/b", 'say "x"', r"\$5$", "ğ+"])
+def test_patterns_are_taken_as_they_are_written(pattern: str) -> None:
+    good = {"a\nb": "a\nb", r"a\/b": "a/b", r"\$5$": "$5", "ğ+": "ğğ"}.get(pattern, pattern)
+    assert accepts(wanted("regex", pattern), good)
