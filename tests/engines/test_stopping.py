@@ -66,6 +66,16 @@ def test_a_prefix_still_open_at_the_end_is_shown_by_finish() -> None:
     assert matcher.finish() == "##"
 
 
+@given(few_letters, some_stops, places)
+def test_the_stop_that_matched_is_named(text: str, stops: tuple[str, ...], at: list[int]) -> None:
+    matcher = StopMatcher(stops)
+    edges = [0, *sorted(place % (len(text) + 1) for place in at), len(text)]
+    shown = "".join(matcher.push(text[a:b]) for a, b in pairwise(edges)) + matcher.finish()
+    named = matcher.matched_stop
+    assert (named is not None) == matcher.matched
+    assert named is None or (named in stops and text.startswith(named, len(shown)))
+
+
 def test_the_stop_that_starts_first_counts() -> None:
     matcher = StopMatcher(("abcdef", "cd"))
     assert [matcher.push(character) for character in "xabcdefy"] == ["x", *[""] * 7]
