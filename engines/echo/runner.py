@@ -4,7 +4,8 @@ It answers a chat with the tokens of the last user message, and anything else wi
 the whole prompt; then it ends the turn. Sampling parameters make no difference: the next token is
 certain, its logprob is 0.0, and there is no other candidate. Where the next token is not allowed
 (by a grammar, or because the answer may not end yet), it takes one that is: the tokens that close
-something in turn, so that an answer held to a grammar comes to an end, else the lowest id.
+something in turn, so that an answer held to a grammar comes to an end; else one that opens JSON,
+else the lowest id.
 """
 
 from collections.abc import Sequence as Seq
@@ -31,6 +32,7 @@ _BOS_ID: Final = marker_id(BOS)
 _TURN_START_ID: Final = marker_id(TURN_START)
 _TURN_END_ID: Final = marker_id(TURN_END)
 _CLOSING_IDS: Final = EchoTokenizer().encode(f'"}}]{THINK_END}', markers=False)
+_OPENING_IDS: Final = EchoTokenizer().encode("{[", markers=False)
 _USER_TURN: Final = [_TURN_START_ID, *EchoTokenizer().encode("user\n", markers=False)]
 
 
@@ -94,11 +96,9 @@ def _sample(sequence: Sequence) -> Sampled | RowError:
 
 def _another(allowed: "NDArray[np.bool_]", turn: int) -> int:
     """A token that is allowed, where the one that comes next is not."""
-    for offset in range(len(_CLOSING_IDS)):
-        token_id = _CLOSING_IDS[(turn + offset) % len(_CLOSING_IDS)]
-        if allowed[token_id]:
-            return token_id
-    return int(allowed.argmax())
+    first = turn % len(_CLOSING_IDS)
+    liked = (*_CLOSING_IDS[first:], *_CLOSING_IDS[:first], *_OPENING_IDS)
+    return next((token_id for token_id in liked if allowed[token_id]), int(allowed.argmax()))
 
 
 def _certain(sequence: Sequence, token_id: int) -> Sampled:

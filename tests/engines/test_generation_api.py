@@ -228,7 +228,7 @@ def test_an_answer_that_fits_is_left_as_it_is(engine: Engine, text: str) -> None
 @pytest.mark.parametrize("text", ["hello", '{"a": ', "", "[1, 2]"])
 def test_an_answer_that_does_not_fit_is_made_to(engine: Engine, text: str) -> None:
     assert run(engine, held(text, JSON_OBJECT)).finish_reason is FinishReason.STOP
-    assert isinstance(json.loads(channel(engine, "content")), dict)
+    assert isinstance(json.loads(engine.text("r")), dict)
 
 
 def test_an_answer_cut_by_length_says_so(engine: Engine) -> None:
