@@ -18,9 +18,12 @@ from appliance.generation import (
     GenerationEvent,
     GenerationRequest,
     Message,
+    OutputFormat,
     Prompt,
     TextDelta,
     TextPrompt,
+    Tool,
+    ToolCallDelta,
 )
 from engines.protocol import (
     Abort,
@@ -61,8 +64,12 @@ class WorkerUnderTest:
     def send(self, message: ToWorker) -> None:
         self.link.sendall(encode_frame(message))
 
-    def ask(self, request_id: str, prompt: Prompt) -> None:
-        request = GenerationRequest(id=request_id, model="m", prompts=(prompt,))
+    def ask(
+        self, request_id: str, prompt: Prompt, output_format: OutputFormat | None = None
+    ) -> None:
+        request = GenerationRequest(
+            id=request_id, model="m", prompts=(prompt,), output_format=output_format
+        )
         self.send(Generate(request=request))
 
     def until(self, is_it: Callable[[FromWorker], bool]) -> list[FromWorker]:
@@ -212,3 +219,13 @@ def test_a_model_that_cannot_be_loaded_is_refused(
         (body,) = split_frames(bytearray(ours.recv(1 << 20)))
     refused = _decoder.decode(body)
     assert refused == Refused(call_id=0, code="model.unreadable", message="m is broken")
+
+
+def test_tools_and_formats_reach_a_worker(worker: WorkerUnderTest) -> None:
+    worker.ask("json", user('{"a": 1}'), output_format=OutputFormat(kind="json_object"))
+    events = worker.events_until("json", Finished)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == '{"a": 1}'
+    prompt = user('<tool_call>{"name": "f", "arguments": {}}</tool_call>')
+    worker.ask("call", msgspec.structs.replace(prompt, tools=(Tool(name="f"),)))
+    events = worker.events_until("call", Finished)
+    assert [e.name for e in events if isinstance(e, ToolCallDelta)][:1] == ["f"]
