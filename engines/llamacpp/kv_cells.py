@@ -16,7 +16,7 @@ from engines.prefix_cache import PrefixCache
 from engines.sequence import Sequence
 
 # A copy moves a whole slot, which takes as long as computing about this many tokens.
-_MIN_COPIED_TOKENS: Final = 16
+_MIN_COPIED_TOKENS: Final = 8
 # A move costs about as much as this many steps with a gap.
 _GAPPY_STEPS_BEFORE_MOVE: Final = 4
 
@@ -174,11 +174,11 @@ class KvCells:
         self._move(slot, victims[0], len(memory.token_ids))
 
     def _reseat(self, start: int, end: int) -> None:
-        seat = self._seats.pop(start)
         if end in self._memories:
             self._save(end, None)
-        self._forget(start)
         self._forget(end)
+        self._forget(start)
+        seat = self._seats.pop(start)
         seat.slot, seat.is_indexed = end, False
         self._seats[end] = seat
         self._move(start, end, seat.sequence.num_computed)
