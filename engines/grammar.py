@@ -28,7 +28,9 @@ MAX_GRAMMAR_BYTES: Final = 256 * 1024
 MAX_COMPILE_S: Final = 10.0
 MAX_FIRST_TOKEN_S: Final = 1.0
 
+# What is compiled takes some hundred times the memory of its text.
 _NUM_KEPT: Final = 64
+_KEPT_BYTES: Final = 512 * 1024
 _LOG_NOTHING: Final = 0
 _MAX_REASON: Final = 160
 _POSITION: Final = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
@@ -89,9 +91,13 @@ class GrammarCompiler:
         grammar = self._compile(text, param)
         with self._lock:
             self._kept[key] = grammar
-            if len(self._kept) > _NUM_KEPT:
+            while len(self._kept) > 1 and self._keeps_too_much():
                 self._kept.popitem(last=False)
         return grammar
+
+    def _keeps_too_much(self) -> bool:
+        num_bytes = sum(len(text) for _, text in self._kept)
+        return len(self._kept) > _NUM_KEPT or num_bytes > _KEPT_BYTES
 
     def _compile(self, text: str, param: str) -> Grammar:
         import llguidance

@@ -400,3 +400,12 @@ def test_a_tokenizer_that_adds_a_space_cannot_add_it_to_what_is_forced() -> None
 def test_patterns_are_taken_as_they_are_written(pattern: str) -> None:
     good = {"a\nb": "a\nb", r"a\/b": "a/b", r"\$5$": "$5", "ğ+": "ğğ"}.get(pattern, pattern)
     assert accepts(wanted("regex", pattern), good)
+
+
+def test_old_grammars_make_room_for_new_ones() -> None:
+    compiler = GrammarCompiler(VOCABULARY)
+    first = compiler.compile(wanted("regex", "a"))
+    assert compiler.compile(wanted("regex", "a")) is first
+    for size in range(3):
+        compiler.compile(schema_shape({"enum": ["x" * 200_000 + str(size)]}))
+    assert compiler.compile(wanted("regex", "a")) is not first
