@@ -1,7 +1,7 @@
 """One gateway's connection to the host: its requests and calls come in, their answers go out.
 
-A gateway that does not read is not waited for: past a bound its connection is dropped, so that it
-costs neither memory nor the time of other gateways.
+The engines wait for a gateway that falls behind, so that nothing piles up between them. One that
+does not catch up is dropped: it shall not cost the others more than a moment.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from engines.routes import Batch, Route
 
 _log: Final = logging.getLogger(__name__)
 
-# About 100,000 tokens that a gateway has not read yet.
-MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
+# A gateway that takes 1,000 tokens a second catches up in this time.
+MAX_BEHIND_S: Final = 5.0
 
 _decoder: Final = msgspec.msgpack.Decoder(FromGateway)
 
@@ -57,14 +57,30 @@ class Connection:
             on_message=lambda message: self._handlers.get(type(message), _refuse)(message),
             on_broken=self._on_broken,
             on_closed=self._on_closed,
+            on_pressure=self._on_pressure,
         )
+        self._deadline: asyncio.TimerHandle | None = None
 
     def deliver(self, batch: Batch) -> None:
         """Send events of this connection's requests, in one frame."""
         self.channel.send(Events(batch=tuple(batch)))
-        if self.channel.unsent_bytes > MAX_UNSENT_BYTES:
-            _log.warning("connection %d does not read and is dropped", self._number)
-            self.channel.abort()
+
+    def _on_pressure(self, is_behind: bool) -> None:
+        self._catch_up()
+        if is_behind:
+            self._memory.hold_for(self)
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(MAX_BEHIND_S, self._drop)
+
+    def _catch_up(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._memory.stop_holding_for(self)
+
+    def _drop(self) -> None:
+        _log.warning("connection %d does not read and is dropped", self._number)
+        self.channel.abort()
 
     def _on_hello(self, message: Hello) -> None:
         if message.version != PROTOCOL_VERSION:
@@ -144,6 +160,7 @@ class Connection:
         self.channel.close()
 
     def _on_closed(self) -> None:
+        self._catch_up()
         for task in self._calls:
             task.cancel()
         self._memory.abort_all_of(self)

@@ -34,6 +34,7 @@ class Memory:
         self._replicas: dict[str, Replica] = {}
         self._specs: dict[str, ModelSpec] = {}
         self._is_draining = False
+        self._behind: set[Receiver] = set()
 
     def lease(self, model: str) -> Replica:
         """The model's replica, started if there is none; a request in it is the lease.
@@ -77,6 +78,19 @@ class Memory:
         """Stop every request of a receiver that is gone."""
         for replica in self._replicas.values():
             replica.abort_all_of(receiver)
+
+    def hold_for(self, receiver: Receiver) -> None:
+        """Let the engines wait until a receiver that has fallen behind catches up."""
+        self._behind.add(receiver)
+        for replica in self._replicas.values():
+            replica.pause()
+
+    def stop_holding_for(self, receiver: Receiver) -> None:
+        """A receiver has caught up or is gone."""
+        self._behind.discard(receiver)
+        if not self._behind:
+            for replica in self._replicas.values():
+                replica.resume()
 
     async def status(self, call_id: int) -> Status:
         """How every replica stands."""

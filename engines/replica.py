@@ -107,6 +107,14 @@ class Replica:
         for key in self._routes.keys_of(receiver):
             self.abort(key)
 
+    def pause(self) -> None:
+        """Take no events from the worker for now."""
+        self._keeper.worker.pause()
+
+    def resume(self) -> None:
+        """Take events from the worker again."""
+        self._keeper.worker.resume()
+
     async def loaded(self) -> ModelFacts:
         """Wait until the model is in memory. Raises EngineError where it never will be."""
         return await self._keeper.loaded()

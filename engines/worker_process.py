@@ -116,6 +116,14 @@ class WorkerProcess:
         """Put a message on its way. Raises FrameError."""
         self._channel.send(message)
 
+    def pause(self) -> None:
+        """Let its events wait in the worker, which stops computing when its socket is full."""
+        self._channel.pause_reading()
+
+    def resume(self) -> None:
+        """Take its events again."""
+        self._channel.resume_reading()
+
     async def end(self, *, grace_s: float) -> int:
         """Make the worker leave, by force after `grace_s`; its exit status, 0 if never started."""
         self._channel.close()
