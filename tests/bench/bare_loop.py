@@ -17,15 +17,22 @@ import numpy as np
 from engines.llamacpp.library import load_library
 
 
-def decode_rate(path: Path, *, num_sequences: int, num_tokens: int, prompt_tokens: int) -> float:
-    """Tokens a second of `num_sequences` greedy sequences, prompts not counted; split memory."""
+def decode_rate(
+    path: Path,
+    *,
+    num_sequences: int,
+    num_tokens: int,
+    prompt_tokens: int,
+    is_unified: bool = False,
+) -> float:
+    """Tokens a second of `num_sequences` greedy sequences, prompts not counted."""
     model = llama.llama_model_load_from_file(os.fsencode(path), llama.llama_model_default_params())
     params = llama.llama_context_default_params()
     params.n_ctx = 1024 * num_sequences
     params.n_seq_max = num_sequences
     params.n_batch = params.n_ubatch = 512
     params.n_threads = params.n_threads_batch = len(os.sched_getaffinity(0))
-    params.kv_unified = False
+    params.kv_unified = is_unified
     params.no_perf = True
     context = llama.llama_init_from_model(model, params)
     size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
