@@ -3,6 +3,7 @@
 llama.cpp's context is not thread-safe: one thread calls `execute`, and nothing else touches it.
 """
 
+import ctypes
 import os
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -29,7 +30,7 @@ from engines.sequence import Sequence
 DEFAULT_STEP_TOKENS: Final = 256
 
 _NO_KV_SLOT: Final = 1
-_NO_ROWS: Final = np.empty((0, 0), np.float32)
+_NO_ROWS: Final[NDArray[np.float32]] = np.empty((0, 0), np.float32)
 
 
 class LlamaRunner:
@@ -42,6 +43,8 @@ class LlamaRunner:
         self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
         self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)
         self._memory: Any = llama.llama_get_memory(self._context)
+        self._view_key = (0, 0)
+        self._view = _NO_ROWS
         self.kv = KvCells(sizes.num_slots, sizes.context_tokens, shares_prefixes=_can_trim(model))
         self.facts = ModelFacts(
             model=options.model,
@@ -99,7 +102,8 @@ class LlamaRunner:
         for i, count in zip(order, counts, strict=True):
             begin, end = end, end + count
             chunk = plan.chunks[i]
-            put_prompt_scores(chunk, _scorer(rows[begin:end]))
+            if chunk.sequence.prompt_scores is not None:
+                put_prompt_scores(chunk, _scorer(rows[begin:end]))
             if chunk.samples:
                 answers[i] = _choose(chunk.sequence, rows[end - 1])
         return answers
@@ -109,7 +113,11 @@ class LlamaRunner:
         if not count:
             return _NO_ROWS
         logits: Any = llama.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(logits, (count, self.tokenizer.vocabulary_size))
+        address = ctypes.addressof(logits.contents)
+        if (address, count) != self._view_key:  # making the view takes 60 us; it rarely changes
+            shape = (count, self.tokenizer.vocabulary_size)
+            self._view_key, self._view = (address, count), np.ctypeslib.as_array(logits, shape)
+        return self._view
 
 
 def start(options: RunnerOptions) -> LlamaRunner:
