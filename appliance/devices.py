@@ -22,6 +22,7 @@ _CPU_FLAGS: Final = frozenset(
     | {"asimd", "asimddp", "i8mm", "sve", "bf16"}
 )
 _CGROUP: Final = Path("/sys/fs/cgroup")
+_PAGE_CACHE: Final = frozenset({"active_file", "inactive_file"})
 
 
 class Cpu(Struct, frozen=True, kw_only=True):
@@ -97,10 +98,16 @@ def _memory(group: Path) -> Memory:
     limit, used = _read(group / "memory.max"), _read(group / "memory.current")
     if not (limit.isdigit() and used.isdigit()):
         return Memory(total_bytes=machine.total, available_bytes=machine.available)
-    left = max(0, int(limit) - int(used))
+    left = max(0, int(limit) - int(used) + _page_cache_bytes(group))
     return Memory(
         total_bytes=min(machine.total, int(limit)), available_bytes=min(machine.available, left)
     )
+
+
+def _page_cache_bytes(group: Path) -> int:
+    """Copies of files, which count as used and make room when it is needed (proc(5), Cached)."""
+    pairs = (line.split() for line in _read(group / "memory.stat").splitlines())
+    return sum(int(number) for name, number in pairs if name in _PAGE_CACHE)
 
 
 def _gpus() -> tuple[Gpu, ...]:

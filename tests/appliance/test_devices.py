@@ -36,6 +36,15 @@ def test_a_control_groups_memory_limit_is_the_machines_size(tmp_path: Path) -> N
     assert (memory.total_bytes, memory.available_bytes) == (1_000_000, 600_000)
 
 
+def test_files_that_the_kernel_keeps_a_copy_of_take_no_memory_from_anybody(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("900000\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 300000\nfile 600000\ninactive_file 400000\nactive_file 100000\n"
+    )
+    assert devices._memory(tmp_path).available_bytes == 600_000
+
+
 def test_without_a_control_group_the_machine_itself_counts(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     assert devices._memory(tmp_path).total_bytes > 1_000_000
