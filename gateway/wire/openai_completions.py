@@ -13,8 +13,12 @@ from gateway.wire.body import read_object
 from gateway.wire.call import Call, Decoded
 from gateway.wire.openai_completions_answer import CompletionFrames, to_completion
 from gateway.wire.openai_params import (
+    EXPECTED,
+    MAX_TOKEN_ID,
+    UNSUPPORTED_SPELLINGS,
     SharedParams,
     check_shared,
+    to_output_format,
     to_sampling,
     to_stopping,
     wants_usage,
@@ -28,24 +32,28 @@ MAX_CHOICES: Final = 128
 DEFAULT_MAX_TOKENS: Final = 16
 
 UNSUPPORTED: Final = {
-    "echo": Unsupported("the prompt is not repeated", (False,)),
     "suffix": Unsupported("the models of this box cannot fill in", ("",)),
 }
 
 
 class CompletionRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /v1/completions."""
+    """The body of POST /v1/completions.
+
+    `max_tokens` 0 asks for the prompt alone: with `echo` for its text, with `logprobs` for theirs.
+    """
 
     prompt: PromptText | Annotated[PromptList, Meta(min_length=1)]
+    max_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)] | None = None
     best_of: int | None = None
+    echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
 
 
 def decode(body: bytes) -> Decoded:
     """The request that a body holds. Raises RequestError (400)."""
     fields = read_object(body)
-    schema.take_unsupported(fields, UNSUPPORTED)
-    return _to_decoded(schema.check(fields, CompletionRequest))
+    schema.take_unsupported(fields, UNSUPPORTED | UNSUPPORTED_SPELLINGS)
+    return _to_decoded(schema.check(fields, CompletionRequest, EXPECTED))
 
 
 def encode_stream(events: AsyncIterator[GenerationEvent], call: Call) -> AsyncIterator[bytes]:
@@ -66,12 +74,15 @@ def _to_decoded(request: CompletionRequest) -> Decoded:
     prompts = to_prompts(request.prompt, "prompt")
     if len(prompts) * n > MAX_CHOICES:
         raise invalid_parameter("prompt", f"expected at most {MAX_CHOICES} prompts times `n`")
+    max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     return Decoded(
         model=request.model,
         prompts=prompts,
         sampling=to_sampling(request, request.logprobs),
-        stopping=to_stopping(request, request.max_tokens or DEFAULT_MAX_TOKENS),
+        stopping=to_stopping(request, max_tokens),
         n=n,
         stream=bool(request.stream),
         include_usage=wants_usage(request),
+        output_format=to_output_format(request),
+        echoes_prompt=bool(request.echo),
     )

@@ -89,11 +89,16 @@ class UserTurn(
 class AssistantTurn(
     Struct, frozen=True, kw_only=True, tag_field="role", tag="assistant", forbid_unknown_fields=True
 ):
-    """What the model said, the calls it made, or both."""
+    """What the model said, the calls it made, or both.
+
+    `reasoning_content` is left out: what a model thought in an earlier turn is no part of a later
+    prompt.
+    """
 
     content: Content | None = None
     name: Name | None = None
     tool_calls: tuple[FunctionCall, ...] = ()
+    reasoning_content: str | None = None
 
     def to_message(self, path: str) -> Message:
         """The same turn in our words. Empty content beside tool calls is no content."""

@@ -1,18 +1,23 @@
 """The parameters that OpenAI's chat completions and completions have in common.
 
-Ranges are OpenAI's own where it documents them. `top_k` and `min_p` are not OpenAI's; they are
-spelled as most clients of open models spell them.
+Ranges are OpenAI's own where it documents them. `top_k`, `min_p`, `repetition_penalty`,
+`min_tokens`, `ignore_eos`, `stop_token_ids`, `guided_regex` and `guided_grammar` are not OpenAI's;
+they are spelled as vLLM spells them, and as most clients of open models send them.
 """
 
 from typing import Annotated, Final, TypeVar
 
 from msgspec import Meta, Struct
 
-from appliance.generation import SamplingParams, StopConditions
-from gateway.wire.schema import invalid_parameter, unsupported_parameter
+from appliance.generation import OutputFormat, SamplingParams, StopConditions
+from gateway.wire.openai_formats import ChatFormat
+from gateway.wire.schema import Unsupported, invalid_parameter, unsupported_parameter
 
 MAX_SAMPLES: Final = 8
 MAX_LOGIT_BIASES: Final = 1024
+MAX_STOP_TOKEN_IDS: Final = 64
+MAX_REGEX_CHARS: Final = 8_192
+MAX_GRAMMAR_CHARS: Final = 65_536
 MAX_TOKEN_ID: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 
@@ -28,6 +33,16 @@ StopText = Annotated[str, Meta(min_length=1, max_length=512)]
 
 T = TypeVar("T")
 
+# Other spellings of what there is one spelling for here.
+UNSUPPORTED_SPELLINGS: Final = {
+    "guided_choice": Unsupported("send `guided_regex`, such as `yes|no`"),
+    "guided_decoding_backend": Unsupported("there is one"),
+    "guided_json": Unsupported("send `response_format`"),
+    "guided_whitespace_pattern": Unsupported("white space in JSON is bounded"),
+    "structured_outputs": Unsupported("send `response_format`, `guided_regex` or `guided_grammar`"),
+}
+EXPECTED: Final = {"response_format.type": "expected text, json_object or json_schema"}
+
 
 class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stream carries besides the answer."""
@@ -39,6 +54,8 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of both routes. None is what a client means by null: the default.
 
+    `guided_grammar` is in Lark's syntax. Of it, `guided_regex` and a `response_format` that asks
+    for something there can be one.
     `user` is checked and has no bearing on the answer: who is calling is decided by the key.
     """
 
@@ -62,6 +79,13 @@ class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         | None
     ) = None
     user: str | None = None
+    response_format: ChatFormat | None = None
+    guided_regex: Annotated[str, Meta(min_length=1, max_length=MAX_REGEX_CHARS)] | None = None
+    guided_grammar: Annotated[str, Meta(min_length=1, max_length=MAX_GRAMMAR_CHARS)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)] | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
 
 
 def check_model(name: str) -> None:
@@ -102,13 +126,40 @@ def to_sampling(params: SharedParams, num_top_logprobs: int | None) -> SamplingP
         logit_bias=tuple(map(_to_bias, (params.logit_bias or {}).items())),
         logprobs=num_top_logprobs is not None,
         num_top_logprobs=num_top_logprobs or 0,
+        repetition_penalty=_or(params.repetition_penalty, defaults.repetition_penalty),
     )
 
 
 def to_stopping(params: SharedParams, max_tokens: int | None) -> StopConditions:
-    """When to stop."""
+    """When to stop. Raises RequestError (400) where the least is more than the most."""
     stop = (params.stop,) if isinstance(params.stop, str) else tuple(params.stop or ())
-    return StopConditions(max_tokens=max_tokens, stop=stop)
+    min_tokens = params.min_tokens or 0
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise invalid_parameter("min_tokens", "expected at most `max_tokens`")
+    return StopConditions(
+        max_tokens=max_tokens,
+        stop=stop,
+        stop_token_ids=tuple(params.stop_token_ids or ()),
+        min_tokens=min_tokens,
+        ignores_eos=bool(params.ignore_eos),
+    )
+
+
+def to_output_format(params: SharedParams) -> OutputFormat | None:
+    """What the answer must look like. Raises RequestError (400) where it is said twice."""
+    asked: dict[str, OutputFormat] = {}
+    if params.response_format is not None:
+        output_format = params.response_format.to_output_format("response_format")
+        if output_format is not None:
+            asked["response_format"] = output_format
+    if params.guided_regex is not None:
+        asked["guided_regex"] = OutputFormat(kind="regex", text=params.guided_regex)
+    if params.guided_grammar is not None:
+        asked["guided_grammar"] = OutputFormat(kind="grammar", text=params.guided_grammar)
+    if len(asked) > 1:
+        first, second, *_ = asked
+        raise invalid_parameter(second, f"not beside `{first}`")
+    return next(iter(asked.values()), None)
 
 
 def _or(value: T | None, default: T) -> T:

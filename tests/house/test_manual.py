@@ -10,6 +10,7 @@ import pytest
 
 from appliance.config_file import key_paths
 from gateway.wire import openai_chat, openai_completions
+from gateway.wire.openai_params import UNSUPPORTED_SPELLINGS
 from tests.house.source import ROOT, modules, tree_of
 
 MANUAL: Final = ROOT / "appliance" / "manual"
@@ -100,8 +101,16 @@ def test_every_configuration_key_is_explained() -> None:
 @pytest.mark.parametrize(
     ("heading", "request_type", "unsupported"),
     [
-        ("Chat completions", openai_chat.ChatRequest, openai_chat.UNSUPPORTED),
-        ("Completions", openai_completions.CompletionRequest, openai_completions.UNSUPPORTED),
+        (
+            "Chat completions",
+            openai_chat.ChatRequest,
+            openai_chat.UNSUPPORTED | UNSUPPORTED_SPELLINGS,
+        ),
+        (
+            "Completions",
+            openai_completions.CompletionRequest,
+            openai_completions.UNSUPPORTED | UNSUPPORTED_SPELLINGS,
+        ),
     ],
 )
 def test_every_parameter_is_said_to_be_honoured_or_refused(

@@ -9,13 +9,18 @@ from appliance.errors import RequestError
 from appliance.generation import (
     ChatPrompt,
     Message,
+    OutputFormat,
     SamplingParams,
     StopConditions,
+    Tool,
     ToolCall,
+    ToolChoice,
 )
 from gateway.wire.openai_chat import decode
 
 Body = Callable[..., bytes]
+
+TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
 
 
 def messages_of(body: bytes) -> tuple[Message, ...]:
@@ -56,6 +61,10 @@ def test_all_sampling_parameters_arrive(chat_body: Body) -> None:
             stop="END",
             max_completion_tokens=9,
             n=8,
+            repetition_penalty=1.25,
+            min_tokens=2,
+            ignore_eos=True,
+            stop_token_ids=[5, 0],
             stream=True,
             stream_options={"include_usage": True, "include_obfuscation": False},
         )
@@ -71,8 +80,15 @@ def test_all_sampling_parameters_arrive(chat_body: Body) -> None:
         logit_bias=((5, -100.0), (0, 1.5)),
         logprobs=True,
         num_top_logprobs=20,
+        repetition_penalty=1.25,
     )
-    assert decoded.stopping == StopConditions(max_tokens=9, stop=("END",))
+    assert decoded.stopping == StopConditions(
+        max_tokens=9,
+        stop=("END",),
+        stop_token_ids=(5, 0),
+        min_tokens=2,
+        ignores_eos=True,
+    )
     assert (decoded.n, decoded.stream, decoded.include_usage) == (8, True, True)
 
 
@@ -123,6 +139,17 @@ def test_top_k_minus_one_means_no_limit(chat_body: Body) -> None:
         ("top_logprobs", 1),
         ("stream", "true"),
         ("stream_options", {"include_usage": True}),
+        ("repetition_penalty", 0),
+        ("min_tokens", -1),
+        ("ignore_eos", 1),
+        ("stop_token_ids", list(range(65))),
+        ("guided_regex", ""),
+        ("guided_grammar", 5),
+        ("parallel_tool_calls", "yes"),
+        ("tool_choice", "some"),
+        ("tool_choice", "required"),
+        ("tools", [TOOL] * 2),
+        ("response_format", "json"),
         ("user", 5),
         ("metadata", ["x"]),
         ("metadata", {str(at): "x" for at in range(17)}),
@@ -156,6 +183,12 @@ def test_what_is_not_a_number_never_reaches_the_engine(
     ("fields", "param"),
     [
         ({"stop": ["a", ""]}, "stop[1]"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "mcp"}}, "tool_choice.type"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"logit_bias": {"5": 101}}, "logit_bias[...]"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, None),
         ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
@@ -165,6 +198,58 @@ def test_the_path_of_what_is_wrong_is_named(
     chat_body: Body, fields: dict[str, Any], param: str | None
 ) -> None:
     assert refusal(chat_body(**fields)).param == (param or "stream_options.include_obfuscation")
+
+
+def test_tools_and_the_choice_among_them_arrive(chat_body: Body) -> None:
+    named = {"type": "function", "function": {"name": "find"}}
+    (prompt,) = decode(
+        chat_body(tools=[TOOL], tool_choice=named, parallel_tool_calls=False)
+    ).prompts
+    assert prompt == ChatPrompt(
+        messages=(Message(role="user", content="hi"),),
+        tools=(Tool(name="find", parameters='{"type":"object"}'),),
+        tool_choice=ToolChoice(mode="named", name="find"),
+        parallel_tool_calls=False,
+    )
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "output_format"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, OutputFormat(kind="json_object")),
+        (
+            {"response_format": SCHEMA},
+            OutputFormat(kind="json_schema", text='{"type":"object"}'),
+        ),
+        ({"guided_regex": "yes|no"}, OutputFormat(kind="regex", text="yes|no")),
+        ({"guided_grammar": 'start: "a"'}, OutputFormat(kind="grammar", text='start: "a"')),
+        (
+            {"response_format": {"type": "text"}, "guided_regex": "a"},
+            OutputFormat(kind="regex", text="a"),
+        ),
+    ],
+)
+def test_what_an_answer_must_look_like_arrives(
+    chat_body: Body, fields: dict[str, Any], output_format: OutputFormat | None
+) -> None:
+    assert decode(chat_body(**fields)).output_format == output_format
+
+
+def test_what_an_answer_must_look_like_is_said_once(chat_body: Body) -> None:
+    error = refusal(chat_body(response_format=SCHEMA, guided_regex="a"))
+    assert error.param == "guided_regex"
+    assert "response_format" in error.message
+
+
+def test_thoughts_of_an_earlier_turn_are_no_part_of_a_later_prompt(chat_body: Body) -> None:
+    turn = {"role": "assistant", "content": "4", "reasoning_content": "2 + 2 is 4."}
+    assert messages_of(chat_body(messages=[turn])) == (Message(role="assistant", content="4"),)
+    user = {"role": "user", "content": "hi", "reasoning_content": "x"}
+    assert refusal(chat_body(messages=[user])).param == "messages[0].reasoning_content"
 
 
 def test_what_is_missing_is_named() -> None:

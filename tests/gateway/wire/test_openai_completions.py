@@ -62,7 +62,7 @@ def test_a_missing_prompt_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("logprobs", 6), ("logprobs", True), ("best_of", 0), ("max_tokens", 0), ("messages", [])],
+    [("logprobs", 6), ("logprobs", True), ("best_of", 0), ("max_tokens", -1), ("messages", [])],
 )
 def test_a_value_out_of_range_is_refused_by_name(
     completion_body: Body, name: str, value: Any
@@ -75,6 +75,21 @@ def test_a_value_out_of_range_is_refused_by_name(
 def test_the_default_length_is_openais(completion_body: Body) -> None:
     assert decode(completion_body()).stopping.max_tokens == DEFAULT_MAX_TOKENS == 16
     assert decode(completion_body(max_tokens=3)).stopping.max_tokens == 3
+
+
+def test_a_prompt_alone_can_be_asked_for(completion_body: Body) -> None:
+    """vllm-project/vllm#6521, ggml-org/llama.cpp#4047: no new token, and the prompt's logprobs."""
+    decoded = decode(completion_body(max_tokens=0, echo=True, logprobs=1))
+    assert decoded.stopping.max_tokens == 0
+    assert decoded.echoes_prompt
+    assert (decoded.sampling.logprobs, decoded.sampling.num_top_logprobs) == (True, 1)
+
+
+def test_the_least_number_of_tokens_is_not_more_than_the_default(completion_body: Body) -> None:
+    assert decode(completion_body(min_tokens=DEFAULT_MAX_TOKENS)).stopping.min_tokens == 16
+    with pytest.raises(RequestError) as caught:
+        decode(completion_body(min_tokens=DEFAULT_MAX_TOKENS + 1))
+    assert caught.value.param == "min_tokens"
 
 
 @pytest.mark.parametrize("num_logprobs", [0, 5])

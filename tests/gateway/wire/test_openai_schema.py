@@ -8,11 +8,12 @@ from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
 
 from appliance.errors import RequestError
-from gateway.wire import openai_chat, openai_completions
+from gateway.wire import openai_chat, openai_completions, openai_params
 from gateway.wire.call import Decoded
 
 Body = Callable[..., bytes]
 
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 SAMPLING: dict[str, Any] = {
     "frequency_penalty": 0.5,
     "logit_bias": {"50256": -100},
@@ -33,8 +34,12 @@ CHAT_HONOURED = SAMPLING | {
     "top_logprobs": 2,
     "max_completion_tokens": 4,
     "messages": [{"role": "system", "content": "Be brief."}],
+    "parallel_tool_calls": False,
+    "response_format": {"type": "json_object"},
+    "tool_choice": "none",
+    "tools": [TOOL],
 }
-TEXT_HONOURED = SAMPLING | {"logprobs": 1, "prompt": "ho"}
+TEXT_HONOURED = SAMPLING | {"logprobs": 1, "prompt": "ho", "echo": True}
 NEEDS = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
 
 # Parameters that only label a call.
@@ -46,40 +51,56 @@ CHAT_LABELS = {
 }
 TEXT_LABELS = {"user": "u", "best_of": 1}
 
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CHAT_REFUSED = {
     "audio": {"format": "wav", "voice": "alloy"},
     "function_call": {"name": "f"},
     "functions": [{"name": "f"}],
     "modalities": ["text", "audio"],
     "moderation": {"model": "omni-moderation-latest"},
-    "parallel_tool_calls": "yes",
     "prediction": {"type": "content", "content": "x"},
     "prompt_cache_options": {"mode": "explicit"},
     "prompt_cache_retention": "24h",
     "reasoning_effort": "high",
-    "response_format": {"type": "json_object"},
     "service_tier": "flex",
     "store": True,
-    "tool_choice": "required",
-    "tools": [TOOL],
     "verbosity": "low",
     "web_search_options": {},
 }
-TEXT_REFUSED = {"echo": True, "suffix": "end", "best_of": 2}
+TEXT_REFUSED = {"suffix": "end", "best_of": 2}
+# What vLLM takes beside OpenAI's parameters, in the one spelling that is taken here.
+VENDOR = {
+    "guided_grammar": 'start: "a"',
+    "guided_regex": "[0-9]+",
+    "ignore_eos": True,
+    "min_p": 0.1,
+    "min_tokens": 2,
+    "repetition_penalty": 1.1,
+    "response_format": {"type": "json_object"},
+    "stop_token_ids": [7],
+    "top_k": 5,
+}
+VENDOR_NEUTRAL = {
+    "ignore_eos": False,
+    "min_p": 0.0,
+    "min_tokens": 0,
+    "repetition_penalty": 1.0,
+    "response_format": {"type": "text"},
+    "stop_token_ids": [],
+    "top_k": -1,
+}
 
 CHAT_NEUTRAL = {
     "function_call": ["none", "auto"],
     "functions": [[]],
     "modalities": [["text"]],
-    "parallel_tool_calls": [True, False],
+    "parallel_tool_calls": [True],
     "prompt_cache_options": [{}],
     "prompt_cache_retention": ["in_memory"],
     "reasoning_effort": ["none"],
     "response_format": [{"type": "text"}],
     "service_tier": ["auto", "default"],
     "store": [False],
-    "tool_choice": ["none", "auto"],
+    "tool_choice": ["auto"],
     "tools": [[]],
     "verbosity": ["medium"],
 }
@@ -186,6 +207,27 @@ def test_a_name_that_is_no_name_is_not_repeated(chat_body: Body) -> None:
         assert name not in error.message
 
 
-def test_tools_are_refused_in_words_a_human_can_act_on(chat_body: Body) -> None:
-    """huggingface/text-generation-inference#3198: said plainly instead of failing in a template."""
-    assert "cannot call tools" in refusal(openai_chat.decode, chat_body(tools=[TOOL])).message
+@pytest.mark.parametrize("name", VENDOR)
+def test_an_honoured_parameter_of_vllm_has_an_effect_on_both_routes(
+    chat_body: Body, completion_body: Body, name: str
+) -> None:
+    for route, body in ((openai_chat, chat_body), (openai_completions, completion_body)):
+        plain = route.decode(body())
+        assert route.decode(body(**{name: VENDOR[name]})) != plain
+        assert route.decode(body(**{name: None})) == plain
+        if name in VENDOR_NEUTRAL:
+            assert route.decode(body(**{name: VENDOR_NEUTRAL[name]})) == plain
+
+
+@pytest.mark.parametrize("name", openai_params.UNSUPPORTED_SPELLINGS)
+def test_another_spelling_is_refused_by_name(
+    chat_body: Body, completion_body: Body, name: str
+) -> None:
+    for route, body in ((openai_chat, chat_body), (openai_completions, completion_body)):
+        error = refusal(route.decode, body(**{name: {"type": "object"}}))
+        assert (error.code, error.param) == ("request.unsupported_parameter", name)
+
+
+def test_the_older_spelling_of_tools_is_told_the_newer(chat_body: Body) -> None:
+    error = refusal(openai_chat.decode, chat_body(functions=[{"name": "f"}]))
+    assert "`tools`" in error.message
