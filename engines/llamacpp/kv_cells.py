@@ -24,12 +24,14 @@ _GAPPY_STEPS_BEFORE_MOVE: Final = 4
 class Seat(Struct, eq=False):
     """The place of one running sequence; `slot` may change between steps.
 
+    The runner sets `is_broken` when a step failed: the slot holds less than the sequence says.
     `sampler` is the runner's own, kept here because it lives exactly as long.
     """
 
     slot: int
     sequence: Sequence
     is_indexed: bool = False
+    is_broken: bool = False
     sampler: Any = None
 
 
@@ -102,12 +104,12 @@ class KvCells:
 
     def release(self, sequence: Sequence, *, reusable: bool = True) -> None:
         """Free the slot; with `reusable` it remembers what it has computed."""
-        slot = sequence.kv.slot
-        del self._seats[slot]
+        seat: Seat = sequence.kv
         sequence.kv = None
-        self._forget(slot)
-        if reusable:
-            self._remember(slot, sequence, sequence.num_computed)
+        del self._seats[seat.slot]
+        self._forget(seat.slot)
+        if reusable and not seat.is_broken:
+            self._remember(seat.slot, sequence, sequence.num_computed)
 
     def close_gaps(self) -> None:
         """Once a step: bring running sequences together when gaps between them have lasted."""

@@ -58,8 +58,8 @@ class LlamaRunner:
     def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
         """Compute the plan in one llama_decode.
 
-        Where that fails, every sequence of the plan gets a RowError and keeps what it had
-        computed before.
+        Where that fails, every sequence of the plan gets a RowError; what they had computed
+        before stays in their slots, and what others hold is not touched.
         """
         self.kv.close_gaps()
         for move in self.kv.take_moves():
@@ -88,7 +88,9 @@ class LlamaRunner:
         llama.llama_memory_seq_rm(self._memory, move.destination, move.num_tokens, -1)
 
     def _undo(self, chunk: Chunk, status: int) -> RowError:
-        llama.llama_memory_seq_rm(self._memory, chunk.sequence.kv.slot, chunk.start, -1)
+        seat: Seat = chunk.sequence.kv
+        seat.is_broken = True
+        llama.llama_memory_seq_rm(self._memory, seat.slot, chunk.start, -1)
         return RowError(
             code="engine.decode_failed", message=f"llama.cpp could not compute ({status})"
         )

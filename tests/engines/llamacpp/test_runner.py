@@ -180,11 +180,13 @@ def test_a_step_that_cannot_be_computed_fails_its_rows_and_leaves_the_memory_who
     assert [result.code for result in results if isinstance(result, RowError)] == [
         "engine.decode_failed"
     ] * 2
-    runner.kv.release(broken, reusable=False)
     again = compute(runner, sequence, 1)
     assert isinstance(again, Sampled)
     assert again.token_id == expected[0]
-    runner.kv.release(sequence)
+    for failed in (broken, sequence):
+        runner.kv.release(failed)
+    (after,) = answer(runner, make_sequence(runner, QUESTIONS[0], salt=b"steady"))
+    assert ids(after) == expected
 
 
 def test_eight_sequences_are_computed_in_one_graph(
