@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, make_url
+import sqlalchemy
+from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -22,6 +23,7 @@ _PRAGMAS: Final = (
     "PRAGMA foreign_keys=ON",
 )
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
+_WRITER_DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
 
 
 def create_engine(url: str, home: Home) -> AsyncEngine:
@@ -54,6 +56,23 @@ def create_engine(url: str, home: Home) -> AsyncEngine:
     if is_sqlite:
         event.listen(engine.sync_engine, "connect", _set_pragmas)
     return engine
+
+
+def create_writer(engine: AsyncEngine) -> Engine:
+    """A blocking engine of one connection to the same database, for a thread of its own."""
+    is_sqlite = engine.dialect.name == "sqlite"
+    writer = sqlalchemy.create_engine(
+        engine.url.set(drivername=_WRITER_DRIVERS[engine.dialect.name]),
+        hide_parameters=True,
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=_PATIENCE_S,
+        pool_pre_ping=not is_sqlite,
+        connect_args={} if is_sqlite else {"connect_timeout": _PATIENCE_S},
+    )
+    if is_sqlite:
+        event.listen(writer, "connect", _set_pragmas)
+    return writer
 
 
 def name_of(engine: AsyncEngine) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from appliance.audit.record import AuditRecord, Completed, Outcome, Received
 from appliance.generation import Timings, Usage
 from appliance.metering import UsageRecord
+from appliance.store.append_thread import AppendThread
 from appliance.store.connect import name_of
 from appliance.store.failures import told_as_store_errors
 from appliance.store.tables import request_records
@@ -27,6 +28,7 @@ class RequestRepository:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._appending = AppendThread(engine)
         dialect = sqlite if engine.dialect.name == "sqlite" else postgresql
         self._add = dialect.insert(request_records).on_conflict_do_nothing()
 
@@ -38,8 +40,11 @@ class RequestRepository:
         """
         rows = [_to_row(record) for record in records]
         with told_as_store_errors(name_of(self._engine)):
-            async with self._engine.begin() as connection:
-                await connection.execute(self._add, rows)
+            await self._appending.commit(self._add, rows)
+
+    async def close(self) -> None:
+        """Let the connection go that appends."""
+        await self._appending.close()
 
     async def close_lost(self, now: datetime) -> int:
         """Complete, as errors, the requests that a process took and did not live to complete.

@@ -26,6 +26,7 @@ class Store:
 
     async def close(self) -> None:
         """Let all connections go."""
+        await self.requests.close()
         await self._engine.dispose()
 
 
