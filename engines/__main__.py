@@ -17,6 +17,7 @@ import uvloop
 from appliance import config_file, logs
 from appliance.catalogue import Library
 from appliance.config import Config
+from appliance.environment import configured
 from appliance.errors import HisarError
 from appliance.home import Home
 from engines.host import Host
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     home = Home(root=options.home)
     try:
-        config = _with_preload(config_file.load(home.config), options.preload)
+        config = _with_preload(configured(config_file.load(home.config)), options.preload)
         logs.configure(config.logs.level, process="host")
         with listening(options.socket or home.engine_socket) as listener:
             memory = Memory(Library(home.models), config, Patience())

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from appliance.environment import worker_environment
 from engines.channel import Channel
 from engines.protocol import FrameError, FromWorker, ToWorker
 
@@ -107,6 +108,7 @@ class WorkerProcess:
                 *arguments(options, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
+                env=worker_environment(),
                 preexec_fn=_die_with_parent(),
                 # Ctrl-C in a terminal reaches the host alone, which then drains.
                 start_new_session=True,

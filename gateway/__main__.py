@@ -12,6 +12,7 @@ import uvloop
 
 from appliance import config_file, logs
 from appliance.config import Config
+from appliance.environment import configured
 from appliance.errors import HisarError
 from appliance.home import Home
 from gateway.app import build_app, open_box
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     home = Home(root=options.home)
     try:
-        config = _with_port(config_file.load(home.config), options.port)
+        config = _with_port(configured(config_file.load(home.config)), options.port)
         logs.configure(config.logs.level, process="gateway")
         uvloop.run(run(home, config))
     except HisarError as error:

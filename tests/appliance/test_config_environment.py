@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.environment import read_environment
+from appliance.config import Config
+from appliance.environment import configured, read_environment, worker_environment
 from appliance.errors import ConfigError
 
 
@@ -35,3 +36,15 @@ def test_the_log_level_can_be_set_and_a_wrong_one_is_refused() -> None:
     assert read_environment({"HOME": "/h", "HISAR_LOG_LEVEL": "DEBUG"}).log_level == "debug"
     with pytest.raises(ConfigError, match="warning"):
         read_environment({"HOME": "/h", "HISAR_LOG_LEVEL": "warn"})
+
+
+def test_a_worker_spins_briefly_unless_the_operator_says_otherwise() -> None:
+    assert worker_environment({"PATH": "/bin"}) == {"PATH": "/bin", "GOMP_SPINCOUNT": "1000"}
+    assert worker_environment({"GOMP_SPINCOUNT": "7"}) == {"GOMP_SPINCOUNT": "7"}
+
+
+def test_the_environment_overrides_the_log_level_alone() -> None:
+    assert configured(Config(), {}) == Config()
+    changed = configured(Config(), {"HISAR_LOG_LEVEL": "debug"})
+    assert changed.logs.level == "debug"
+    assert changed.gateway == Config().gateway
