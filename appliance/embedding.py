@@ -9,7 +9,7 @@ from appliance.generation import TextPrompt, TokenPrompt, Usage
 EmbeddingInput: TypeAlias = TextPrompt | TokenPrompt
 
 
-class EmbeddingRequest(Struct, frozen=True, kw_only=True):
+class EmbeddingRequest(Struct, frozen=True, kw_only=True, tag="embed"):
     """Texts to be embedded, each on its own.
 
     `dimensions` None means the model's own number; a model that cannot be cut refuses any other.
@@ -20,8 +20,8 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     dimensions: int | None = None
 
 
-class Embeddings(Struct, frozen=True, kw_only=True):
-    """One vector for each input, in their order: float32, little-endian."""
+class Embeddings(Struct, frozen=True, kw_only=True, tag="embeddings"):
+    """One vector of length 1 for each input, in their order: float32, little-endian."""
 
     vectors: tuple[bytes, ...]
     usage: Usage

@@ -1,21 +1,24 @@
 """How a gateway speaks to the engine host: one connection, shared by all requests, kept alive.
 
 The only retry of the box is here: a request that had no event yet when the host went away is
-given to the next host, once. After its first event it fails instead.
+given to the next host, once. After its first event it fails instead. A question that was not
+answered is asked once more, too.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
+from appliance.embedding import EmbeddingRequest, Embeddings
 from appliance.errors import EngineError
 from appliance.generation import Failed, Finished, GenerationEvent, GenerationRequest
+from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from engines.link import LOST, UNREACHABLE, Link
-from engines.protocol import FrameError, ModelFacts, Status
+from engines.protocol import FrameError, ModelFacts, Question, Status
 
 _NUM_ATTEMPTS: Final = 2
 
@@ -89,6 +92,24 @@ class EngineClient:
             finally:
                 link.release(mailbox)
 
+    async def tokenize(self, request: TokenizeRequest) -> Tokenized:
+        """The tokens of a prompt. Raises EngineError, RequestError."""
+        reply: Tokenized = await self._ask(request)
+        return reply
+
+    async def detokenize(self, request: DetokenizeRequest) -> Detokenized:
+        """The text of tokens. Raises EngineError, RequestError."""
+        reply: Detokenized = await self._ask(request)
+        return reply
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """The vectors of texts. Raises EngineError, RequestError.
+
+        Cancelling whoever waits stops the work.
+        """
+        reply: Embeddings = await self._ask(request)
+        return reply
+
     async def status(self) -> Status:
         """How the host stands. Raises EngineError `engine.unreachable`."""
         try:
@@ -105,6 +126,14 @@ class EngineClient:
         """Let a model go. Raises EngineError, with the host's code."""
         link = await self._reachable()
         return await link.unload(model)
+
+    async def _ask(self, question: Question) -> Any:  # noqa: ANN401  its kind follows the question's
+        try:
+            return await (await self._reachable()).ask(question)
+        except EngineError as error:
+            if error.code != LOST.code:
+                raise
+        return await (await self._reachable()).ask(question)
 
     async def _reachable(self) -> Link:
         """The present link, or the next one within a bound. Raises EngineError."""

@@ -18,7 +18,10 @@ from engines.memory import Memory, failed_by
 from engines.protocol import (
     PROTOCOL_VERSION,
     Abort,
+    Answer,
+    Ask,
     Events,
+    Forget,
     FrameError,
     FromGateway,
     Generate,
@@ -26,11 +29,11 @@ from engines.protocol import (
     Hello,
     Load,
     Loaded,
-    Refused,
     Status,
     Unload,
     Welcome,
 )
+from engines.refusals import to_refused
 from engines.routes import Batch, Route
 
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +53,7 @@ class Connection:
         self._number = number
         self._memory = memory
         self._closed_by_host = on_closed
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[int, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {Hello: self._on_hello}
         self.channel = Channel(
             _decoder,
@@ -92,6 +95,8 @@ class Connection:
         self._handlers = {
             Generate: self._on_generate,
             Abort: self._on_abort,
+            Ask: self._on_ask,
+            Forget: self._on_forget,
             Load: self._on_load,
             Unload: self._on_unload,
             GetStatus: self._on_get_status,
@@ -111,6 +116,19 @@ class Connection:
     def _on_abort(self, message: Abort) -> None:
         self._memory.abort(self._key(message.request_id))
 
+    def _on_ask(self, message: Ask) -> None:
+        async def ask() -> Answer:
+            replica = self._memory.lease(message.question.model)
+            reply = await replica.ask(message.question)
+            return Answer(call_id=message.call_id, reply=reply)
+
+        self._call(message.call_id, ask())
+
+    def _on_forget(self, message: Forget) -> None:
+        task = self._calls.get(message.call_id)
+        if task is not None:
+            task.cancel()
+
     def _on_load(self, message: Load) -> None:
         async def load() -> Loaded:
             facts = await self._memory.load(message.model)
@@ -128,25 +146,19 @@ class Connection:
     def _on_get_status(self, message: GetStatus) -> None:
         self._call(message.call_id, self._memory.status(message.call_id))
 
-    def _call(self, call_id: int, answer: Coroutine[Any, Any, Loaded | Status]) -> None:
+    def _call(self, call_id: int, answer: Coroutine[Any, Any, Answer | Loaded | Status]) -> None:
         """Answer a call when its answer is there; a gateway that leaves is not answered."""
         task = asyncio.get_running_loop().create_task(self._answer(call_id, answer))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        self._calls[call_id] = task
+        task.add_done_callback(lambda _: self._calls.pop(call_id, None))
 
-    async def _answer(self, call_id: int, answer: Coroutine[Any, Any, Loaded | Status]) -> None:
+    async def _answer(
+        self, call_id: int, answer: Coroutine[Any, Any, Answer | Loaded | Status]
+    ) -> None:
         try:
             self.channel.send(await answer)
         except HisarError as error:
-            retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
-            self.channel.send(
-                Refused(
-                    call_id=call_id,
-                    code=error.code,
-                    message=error.message,
-                    retry_after_s=retry_after_s,
-                )
-            )
+            self.channel.send(to_refused(call_id, error))
 
     def _key(self, request_id: str) -> str:
         return f"{self._number}:{request_id}"
@@ -156,12 +168,12 @@ class Connection:
 
     def _refuse_connection(self, code: str, message: str) -> None:
         _log.warning("connection %d is refused: %s", self._number, message)
-        self.channel.send(Refused(call_id=0, code=code, message=message))
+        self.channel.send(to_refused(0, EngineError(code, message)))
         self.channel.close()
 
     def _on_closed(self) -> None:
         self._catch_up()
-        for task in self._calls:
+        for task in self._calls.values():
             task.cancel()
         self._memory.abort_all_of(self)
         self._closed_by_host(self)

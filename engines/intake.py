@@ -5,7 +5,7 @@ prompt nor a large schema stalls a stream.
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from engines.grammar import GrammarCompiler
 from engines.grammar_text import AnswerShape
 from engines.prepared import Prepared
 from engines.prompting import PromptEncoder
+from engines.protocol import Answer, Refused
+from engines.replies import ToEmbed
 from engines.sequence import Withheld
 from engines.vocabulary import Vocabulary
 
@@ -32,11 +34,14 @@ class Encoded(Struct, frozen=True, kw_only=True):
     error: HisarError | None = None
 
 
+Delivered: TypeAlias = Encoded | Answer | Refused | ToEmbed
+
+
 class Intake:
     """Threads that turn requests into `Encoded`, handed to `deliver` from one of them."""
 
-    def __init__(self, encoder: PromptEncoder, deliver: Callable[[Encoded], None]) -> None:
-        self._encoder = encoder
+    def __init__(self, encoder: PromptEncoder, deliver: Callable[[Delivered], None]) -> None:
+        self.encoder = encoder
         self._deliver = deliver
         self._vocabulary = Vocabulary(encoder.tokenizer)
         self._grammars = GrammarCompiler(self._vocabulary)
@@ -47,6 +52,10 @@ class Intake:
         """Have a request's prompts made ready."""
         threads = self._grammar_threads if _may_need_grammar(request) else self._threads
         threads.submit(lambda: self._deliver(self.encode(request)))
+
+    def run(self, work: Callable[[], Delivered]) -> None:
+        """Have something else done in a thread; it raises nothing."""
+        self._threads.submit(lambda: self._deliver(work()))
 
     def encode(self, request: GenerationRequest) -> Encoded:
         """The same, here and now."""
@@ -64,10 +73,10 @@ class Intake:
         """Finish what is under way, drop what has not begun, end the encoder."""
         self._threads.shutdown(cancel_futures=True)
         self._grammar_threads.shutdown(cancel_futures=True)
-        self._encoder.close()
+        self.encoder.close()
 
     def _prepare(self, request: GenerationRequest, prompt: Prompt) -> Prepared:
-        prepared = self._encoder.encode(prompt)
+        prepared = self.encoder.encode(prompt)
         shape = AnswerShape(
             thinking=prepared.thinking,
             calls=prepared.calls,

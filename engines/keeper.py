@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from appliance.errors import EngineError
 from appliance.generation import Failed
 from engines.protocol import FrameError, FromWorker, ModelFacts, Ready, Refused
+from engines.refusals import to_error
 from engines.restarts import RestartPolicy, Restarts
 from engines.worker_process import COMMAND, WorkerOptions, WorkerProcess
 
@@ -90,11 +90,7 @@ class Keeper:
         while True:
             await self._settled.wait()
             if self.failure is not None:
-                raise EngineError(
-                    self.failure.code,
-                    self.failure.message,
-                    retry_after_s=self.failure.retry_after_s,
-                )
+                raise to_error(self.failure)
             if self.facts is not None:
                 return self.facts
 

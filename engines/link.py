@@ -17,19 +17,25 @@ from appliance.generation import Failed, Finished, GenerationEvent, GenerationRe
 from engines.channel import Channel
 from engines.protocol import (
     Abort,
+    Answer,
+    Ask,
     Events,
+    Forget,
     FrameError,
     Generate,
     GetStatus,
     Hello,
     Load,
     Loaded,
+    Question,
     Refused,
+    Reply,
     Status,
     ToGateway,
     Unload,
     Welcome,
 )
+from engines.refusals import to_error
 
 UNREACHABLE: Final = "engine.unreachable"
 LOST: Final = Failed(
@@ -74,8 +80,9 @@ class Link:
         self._numbers = itertools.count(1)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Events: self._on_events,
-            Loaded: self._on_answer,
-            Status: self._on_answer,
+            Answer: self._on_answered,
+            Loaded: self._on_answered,
+            Status: self._on_answered,
             Refused: self._on_refused,
             Welcome: self._on_welcome,
         }
@@ -111,29 +118,42 @@ class Link:
     async def load(self, model: str) -> Loaded:
         """Ask for a model to be in memory. Raises EngineError."""
         call_id = next(self._numbers)
-        answer: asyncio.Future[Loaded] = self._ask(Load(call_id=call_id, model=model))
+        answer: asyncio.Future[Loaded] = self._call(Load(call_id=call_id, model=model))
         return await answer
 
     async def unload(self, model: str) -> Status:
         """Ask for a model to be let go. Raises EngineError."""
         call_id = next(self._numbers)
-        answer: asyncio.Future[Status] = self._ask(Unload(call_id=call_id, model=model))
+        answer: asyncio.Future[Status] = self._call(Unload(call_id=call_id, model=model))
         return await answer
 
     async def status(self) -> Status:
         """Ask how the host stands. Raises EngineError."""
         call_id = next(self._numbers)
-        answer: asyncio.Future[Status] = self._ask(GetStatus(call_id=call_id))
+        answer: asyncio.Future[Status] = self._call(GetStatus(call_id=call_id))
         return await answer
 
-    def _ask(self, question: Load | Unload | GetStatus) -> asyncio.Future[Any]:
+    async def ask(self, question: Question) -> Reply:
+        """What a model says to a question. Raises EngineError, RequestError.
+
+        Whoever is cancelled while waiting has the host forget the question.
+        """
+        call_id = next(self._numbers)
+        answer: asyncio.Future[Answer] = self._call(Ask(call_id=call_id, question=question))
+        try:
+            return (await answer).reply
+        except asyncio.CancelledError:
+            self.channel.send(Forget(call_id=call_id))
+            raise
+
+    def _call(self, message: Ask | Load | Unload | GetStatus) -> asyncio.Future[Any]:
         answer = asyncio.get_running_loop().create_future()
         try:
-            self.channel.send(question)
+            self.channel.send(message)
         except FrameError as error:
-            raise EngineError("engine.bad_frame", str(error)) from None
-        self._calls[question.call_id] = answer
-        answer.add_done_callback(lambda _: self._calls.pop(question.call_id, None))
+            raise EngineError("engine.request_unsendable", str(error)) from None
+        self._calls[message.call_id] = answer
+        answer.add_done_callback(lambda _: self._calls.pop(message.call_id, None))
         return answer
 
     def _on_events(self, message: Events) -> None:
@@ -145,7 +165,7 @@ class Link:
                 del self._mailboxes[key]
             mailbox.put(event)
 
-    def _on_answer(self, message: Loaded | Status) -> None:
+    def _on_answered(self, message: Answer | Loaded | Status) -> None:
         answer = self._calls.get(message.call_id)
         if answer is not None and not answer.done():
             answer.set_result(message)
@@ -153,9 +173,7 @@ class Link:
     def _on_refused(self, message: Refused) -> None:
         answer = self.welcome if message.call_id == 0 else self._calls.get(message.call_id)
         if answer is not None and not answer.done():
-            answer.set_exception(
-                EngineError(message.code, message.message, retry_after_s=message.retry_after_s)
-            )
+            answer.set_exception(to_error(message))
 
     def _on_welcome(self, message: Welcome) -> None:  # noqa: ARG002
         if not self.welcome.done():
@@ -168,7 +186,7 @@ class Link:
             self.welcome.set_exception(EngineError(UNREACHABLE, "the engine host hung up"))
         for answer in tuple(self._calls.values()):
             if not answer.done():
-                answer.set_exception(EngineError(LOST.code, LOST.message, retry_after_s=1.0))
+                answer.set_exception(to_error(LOST))
         mailboxes, self._mailboxes = self._mailboxes, {}
         for mailbox in mailboxes.values():
             mailbox.put(LOST)

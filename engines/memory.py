@@ -17,6 +17,7 @@ from appliance.generation import Failed
 from engines.keeper import Patience
 from engines.placement import require_room
 from engines.protocol import ModelFacts, Status
+from engines.refusals import to_error
 from engines.replica import DRAINING, UNLOADED, Replica
 from engines.routes import Receiver
 from engines.worker_process import WorkerOptions
@@ -43,7 +44,7 @@ class Memory:
         `engine.does_not_fit` or `engine.draining`.
         """
         if self._is_draining:
-            raise EngineError(DRAINING.code, DRAINING.message, retry_after_s=DRAINING.retry_after_s)
+            raise to_error(DRAINING)
         replica = self._replicas.get(model)
         if replica is not None and not replica.has_failed:
             return replica

@@ -41,15 +41,34 @@ class PromptEncoder:
         if isinstance(prompt, ChatPrompt):
             prepared = self._encode_chat(prompt)
         elif isinstance(prompt, TextPrompt):
-            text_ids = self.tokenizer.encode(prompt.text, markers=False)
-            prepared = Prepared(token_ids=self._bos() + text_ids)
+            prepared = Prepared(token_ids=self.encode_text(prompt.text))
         else:
-            prepared = Prepared(token_ids=self._check_range(prompt.token_ids))
+            prepared = Prepared(token_ids=self.check_range(prompt.token_ids, param="prompt"))
         if not prepared.token_ids:
             raise RequestError(
                 "request.prompt_empty", "the prompt is empty", status=400, param="prompt"
             )
         return prepared
+
+    def encode_text(self, text: str) -> list[int]:
+        """Text to be continued."""
+        return self._bos() + self.tokenizer.encode(text, markers=False)
+
+    def encode_document(self, text: str) -> list[int]:
+        """Text that is whole, to be embedded."""
+        return self.encode_text(text) + list(self.tokenizer.closing_ids)
+
+    def check_range(self, token_ids: tuple[int, ...], *, param: str) -> list[int]:
+        """The ids, all of them in the vocabulary. Raises RequestError."""
+        size = self.tokenizer.vocabulary_size
+        if any(not 0 <= token_id < size for token_id in token_ids):
+            raise RequestError(
+                "request.token_out_of_range",
+                f"a token id lies outside the vocabulary of {size} tokens",
+                status=400,
+                param=param,
+            )
+        return list(token_ids)
 
     def close(self) -> None:
         """End the template's process."""
@@ -107,17 +126,6 @@ class PromptEncoder:
         if not self.tokenizer.adds_bos:
             return []
         return self.tokenizer.encode(self.tokenizer.bos_text, markers=True)
-
-    def _check_range(self, token_ids: tuple[int, ...]) -> list[int]:
-        size = self.tokenizer.vocabulary_size
-        if any(not 0 <= token_id < size for token_id in token_ids):
-            raise RequestError(
-                "request.token_out_of_range",
-                f"a token id lies outside the vocabulary of {size} tokens",
-                status=400,
-                param="prompt",
-            )
-        return list(token_ids)
 
 
 def start_prompt_encoder(tokenizer: Tokenizer) -> PromptEncoder:

@@ -4,10 +4,10 @@ A frame is a 4-byte big-endian length followed by that many bytes of MessagePack
 tagged union told apart by its `type`. The same frames run over a Unix socket between gateway and
 host, and over a socket pair between host and worker.
 
-gateway -> host     Hello, Generate, Abort, Load, Unload, GetStatus
-host -> gateway     Welcome, Events, Loaded, Refused, Status
-host -> worker      Generate, Abort, GetStatus, Drain
-worker -> host      Ready, Events, ReplicaStatus, Refused
+gateway -> host     Hello, Generate, Abort, Ask, Forget, Load, Unload, GetStatus
+host -> gateway     Welcome, Events, Answer, Loaded, Refused, Status
+host -> worker      Generate, Abort, Ask, Forget, GetStatus, Drain
+worker -> host      Ready, Events, Answer, ReplicaStatus, Refused
 
 A gateway may open several connections; when one closes, the host aborts every request that came
 in on it. Requests are named by `GenerationRequest.id`, unique within a connection; between host
@@ -21,13 +21,18 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from appliance.embedding import EmbeddingRequest, Embeddings
 from appliance.generation import GenerationEvent, GenerationRequest
+from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 
 PROTOCOL_VERSION: Final = 1
 # A prompt of 2 MB as UTF-8 with its envelope fits 16 times over.
 MAX_FRAME_BYTES: Final = 32 * 1024 * 1024
 
 _LENGTH: Final = struct.Struct(">I")
+
+Question: TypeAlias = TokenizeRequest | DetokenizeRequest | EmbeddingRequest
+Reply: TypeAlias = Tokenized | Detokenized | Embeddings
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
@@ -62,6 +67,26 @@ class Events(Struct, frozen=True, kw_only=True, tag="events"):
     """What one step of the engine has to say, in order, for any number of requests."""
 
     batch: tuple[tuple[str, GenerationEvent], ...]
+
+
+class Ask(Struct, frozen=True, kw_only=True, tag="ask"):
+    """Something a model can say at once. Answered by `Answer` or `Refused` with that `call_id`."""
+
+    call_id: int
+    question: Question
+
+
+class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
+    """What a model says to a question."""
+
+    call_id: int
+    reply: Reply
+
+
+class Forget(Struct, frozen=True, kw_only=True, tag="forget"):
+    """Nobody waits for this call any more. It is answered or not; an unknown one is ignored."""
+
+    call_id: int
 
 
 class Load(Struct, frozen=True, kw_only=True, tag="load"):
@@ -100,19 +125,22 @@ class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
 
     `call_id` 0 concerns the whole connection: a host says it of a gateway it cannot talk to, a
     worker of a model it can never load; the sender then closes. `retry_after_s` is set where trying
-    again can help.
+    again can help, `param` where a field of the request is at fault.
     """
 
     call_id: int
     code: str
     message: str
     retry_after_s: float | None = None
+    param: str | None = None
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
     """What a loaded model is. `context_tokens` bounds prompt plus completion of one choice.
 
-    `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens.
+    `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens. `embedding_size` is
+    how many numbers its embeddings have, 0 where it makes none. A model that does not generate only
+    embeds.
     """
 
     model: str
@@ -121,6 +149,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     vocabulary_size: int
     num_slots: int
     scores_prompts: bool = False
+    embedding_size: int = 0
+    generates: bool = True
 
 
 class SchedulerStats(Struct, frozen=True, kw_only=True):
@@ -166,10 +196,10 @@ class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
     facts: ModelFacts
 
 
-FromGateway: TypeAlias = Hello | Generate | Abort | Load | Unload | GetStatus
-ToGateway: TypeAlias = Welcome | Events | Loaded | Refused | Status
-ToWorker: TypeAlias = Generate | Abort | GetStatus | Drain
-FromWorker: TypeAlias = Ready | Events | ReplicaStatus | Refused
+FromGateway: TypeAlias = Hello | Generate | Abort | Ask | Forget | Load | Unload | GetStatus
+ToGateway: TypeAlias = Welcome | Events | Answer | Loaded | Refused | Status
+ToWorker: TypeAlias = Generate | Abort | Ask | Forget | GetStatus | Drain
+FromWorker: TypeAlias = Ready | Events | Answer | ReplicaStatus | Refused
 AnyMessage: TypeAlias = FromGateway | ToGateway | Drain | FromWorker
 
 _encoder: Final = msgspec.msgpack.Encoder()

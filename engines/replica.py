@@ -1,7 +1,7 @@
-"""One replica: the requests given to one worker, and what becomes of them.
+"""One replica: the requests and questions given to one worker, and what becomes of them.
 
-A request that comes while no worker is ready waits for one, within a bound. When the worker is
-lost, the requests it had begun fail at once; those still waiting stay.
+Those that come while no worker is ready wait for one, within a bound. When the worker is lost,
+those it had begun fail at once; those still waiting stay.
 """
 
 import asyncio
@@ -11,20 +11,28 @@ from typing import Final
 import msgspec
 import psutil
 
+from appliance.errors import EngineError
 from appliance.generation import Failed, GenerationRequest
 from engines.keeper import Keeper, Patience, ReplicaState
 from engines.protocol import (
     Abort,
+    Answer,
+    Ask,
     Drain,
     Events,
+    Forget,
     FrameError,
     FromWorker,
     Generate,
     GetStatus,
     ModelFacts,
+    Question,
+    Refused,
     ReplicaStatus,
+    Reply,
     SchedulerStats,
 )
+from engines.refusals import to_error
 from engines.routes import Receiver, Route, Routes
 from engines.worker_process import COMMAND, WorkerOptions
 
@@ -65,6 +73,7 @@ class Replica:
         self._waiting: dict[str, tuple[GenerationRequest, asyncio.TimerHandle]] = {}
         self._stats = SchedulerStats()
         self._asked: dict[int, asyncio.Future[None]] = {}
+        self._questions: dict[int, asyncio.Future[Reply]] = {}
         self._call_ids = itertools.count(1)
         self._loop = asyncio.get_running_loop()
         self._keeper = Keeper(options, patience, self, command)
@@ -91,6 +100,26 @@ class Replica:
                 self._patience.request_waits_s, self._fail, [key], STARTING
             )
             self._waiting[key] = (request, timer)
+
+    async def ask(self, question: Question) -> Reply:
+        """What the model says, once it is in memory. Raises EngineError, RequestError."""
+        try:
+            # Not wait_for: between the news and the question the worker could be lost.
+            async with asyncio.timeout(self._patience.request_waits_s):
+                await self.loaded()
+        except TimeoutError:
+            raise to_error(STARTING) from None
+        call_id = next(self._call_ids)
+        self._send_question(Ask(call_id=call_id, question=question))
+        answered: asyncio.Future[Reply] = self._loop.create_future()
+        self._questions[call_id] = answered
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            self._keeper.worker.send(Forget(call_id=call_id))
+            raise
+        finally:
+            del self._questions[call_id]
 
     def abort(self, key: str) -> bool:
         """Stop a request; False where this replica does not have it."""
@@ -147,6 +176,7 @@ class Replica:
         """End the worker; its requests fail with `failure`."""
         self._keeper.give_up(ReplicaState.STOPPED, failure)
         self._fail(list(self._routes), failure)
+        self._fail_questions(failure)
         await self._keeper.stop()
 
     def on_ready(self) -> None:
@@ -160,6 +190,10 @@ class Replica:
         """The worker says something about its requests or about itself."""
         if isinstance(message, Events):
             self._routes.deliver(message.batch)
+        elif isinstance(message, Answer):
+            self._settle(message.call_id, message.reply)
+        elif isinstance(message, Refused):
+            self._settle(message.call_id, to_error(message))
         elif isinstance(message, ReplicaStatus):
             self._stats = message.stats
             answered = self._asked.pop(message.call_id, None)
@@ -170,6 +204,7 @@ class Replica:
         """The worker is gone, and with it every request it had begun."""
         self._stats = SchedulerStats()
         self._fail([key for key in self._routes if key not in self._waiting], LOST)
+        self._fail_questions(LOST)
 
     def on_failed(self, failure: Failed) -> None:
         """There will be no other worker: nothing is worth waiting for."""
@@ -184,6 +219,29 @@ class Replica:
             worker.send(Generate(request=msgspec.structs.replace(request, id=key)))
         except FrameError as error:
             self._fail([key], Failed(code="engine.request_unsendable", message=str(error)))
+
+    def _send_question(self, ask: Ask) -> None:
+        worker = self._keeper.worker
+        if worker.unsent_bytes > _MAX_UNSENT_BYTES:
+            raise to_error(OVERLOADED)
+        try:
+            worker.send(ask)
+        except FrameError as error:
+            raise EngineError("engine.request_unsendable", str(error)) from None
+
+    def _settle(self, call_id: int, outcome: Reply | Exception) -> None:
+        """End a question, if somebody still waits for it."""
+        answered = self._questions.get(call_id)
+        if answered is None or answered.done():
+            return
+        if isinstance(outcome, Exception):
+            answered.set_exception(outcome)
+        else:
+            answered.set_result(outcome)
+
+    def _fail_questions(self, failure: Failed) -> None:
+        for call_id in tuple(self._questions):
+            self._settle(call_id, to_error(failure))
 
     def _fail(self, keys: list[str], failure: Failed) -> None:
         for key in keys:

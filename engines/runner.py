@@ -9,12 +9,16 @@ import importlib
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from engines.protocol import ModelFacts
 from engines.sequence import Sequence
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class RunnerOptions(Struct, frozen=True, kw_only=True):
@@ -99,6 +103,10 @@ class Tokenizer(Protocol):
         """Whether a prompt starts with BOS."""
 
     @property
+    def closing_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text which is to be embedded, where the model wants any."""
+
+    @property
     def control_markers(self) -> tuple[str, ...]:
         """The texts of all control tokens, longest first."""
 
@@ -146,6 +154,24 @@ class KvManager(Protocol):
         """Take a running sequence's place back; with `reusable` its computed tokens stay cached."""
 
 
+class Embedder(Protocol):
+    """The part of a runner that turns texts into vectors. Called where `execute` is."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one batch, and so of one input."""
+
+    @property
+    def max_inputs(self) -> int:
+        """Most inputs of one batch."""
+
+    def embed(self, inputs: Seq[list[int]]) -> "NDArray[np.float32]":
+        """One row an input, of any length but `facts.embedding_size` wide.
+
+        Raises EngineError, and can go on after it.
+        """
+
+
 class Runner(Protocol):
     """One model on one device."""
 
@@ -157,6 +183,10 @@ class Runner(Protocol):
 
     @property
     def kv(self) -> KvManager: ...
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What embeds texts; None for a model that does not."""
 
     @property
     def step_tokens(self) -> int:

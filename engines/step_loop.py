@@ -40,6 +40,12 @@ _DRAINING: Final = EngineError(
 _OVERLOADED: Final = EngineError(
     "engine.overloaded", f"the engine already has {MAX_LIVE_REQUESTS} requests", retry_after_s=1
 )
+_MUTE: Final = RequestError(
+    "request.model_cannot_generate",
+    "this model makes embeddings and writes no text",
+    status=400,
+    param="model",
+)
 _UNSCORED: Final = RequestError(
     "request.unsupported_parameter",
     "the engine of this model cannot tell the logprobs of a prompt",
@@ -134,6 +140,8 @@ class StepLoop:
     def _refusal(self, request: GenerationRequest) -> HisarError | None:
         if self.is_draining:
             return _DRAINING
+        if not self._runner.facts.generates:
+            return _MUTE
         if request.scores_prompt and not self._runner.facts.scores_prompts:
             return _UNSCORED
         return _OVERLOADED if len(self._live) >= MAX_LIVE_REQUESTS else None
@@ -213,5 +221,6 @@ class StepLoop:
             usage=live.usage(),
             timings=live.timings(self._clock()),
             retry_after_s=getattr(error, "retry_after_s", None),
+            param=getattr(error, "param", None),
         )
         self._events.append((request_id, failed))

@@ -27,12 +27,15 @@ from appliance import logs
 from appliance.config import LogLevel
 from appliance.errors import EngineError, HisarError
 from appliance.generation import FinishReason, SamplingParams
-from engines.intake import Encoded, Intake
+from engines.intake import Delivered, Encoded, Intake
 from engines.prompting import start_prompt_encoder
 from engines.protocol import (
+    Abort,
+    Drain,
     Events,
     FrameError,
     FromWorker,
+    Generate,
     GetStatus,
     Ready,
     Refused,
@@ -43,6 +46,7 @@ from engines.protocol import (
     encode_frame,
     split_frames,
 )
+from engines.questions import Questions
 from engines.runner import RUNNERS, Runner, RunnerOptions
 from engines.scheduler import Scheduler
 from engines.sequence import Sequence
@@ -54,7 +58,8 @@ _RECEIVE_BYTES: Final = 256 * 1024
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
 
 # None: the host is gone, or this worker shall go.
-Inbox: TypeAlias = "SimpleQueue[ToWorker | Encoded | None]"
+Received: TypeAlias = ToWorker | Delivered | None
+Inbox: TypeAlias = "SimpleQueue[Received]"
 
 
 class Worker:
@@ -66,6 +71,7 @@ class Worker:
         self._inbox: Inbox = SimpleQueue()
         self._intake = Intake(start_prompt_encoder(runner.tokenizer), self._inbox.put)
         self._loop = StepLoop(runner, self._intake, time.monotonic)
+        self._questions = Questions(runner, self._intake)
         self._told = SchedulerStats()
         self._told_at = 0.0
         self._is_leaving = False
@@ -81,6 +87,7 @@ class Worker:
             while not self._is_leaving:
                 self._receive()
                 self._emit(self._loop.step())
+                self._reply()
         except (BrokenPipeError, ConnectionResetError):
             pass  # The host is gone: nobody is left to be told anything.
         finally:
@@ -92,20 +99,26 @@ class Worker:
     def _receive(self) -> None:
         """Everything that has come in; with nothing to compute, wait for something."""
         patience_s = None if self._loop.is_idle else STATUS_EVERY_S
+        has_work = self._loop.has_work or self._questions.has_work
         try:
-            self._take(self._inbox.get(block=not self._loop.has_work, timeout=patience_s))
+            self._take(self._inbox.get(block=not has_work, timeout=patience_s))
             while True:
                 self._take(self._inbox.get_nowait())
         except Empty:
             pass
 
-    def _take(self, message: ToWorker | Encoded | None) -> None:
+    def _take(self, message: Received) -> None:
         if message is None:
             self._is_leaving = True
         elif isinstance(message, GetStatus):
             self._send(self._status(self._loop.stats(), call_id=message.call_id))
-        else:
+        elif isinstance(message, Drain):
             self._loop.receive(message)
+            self._questions.is_draining = True
+        elif isinstance(message, Generate | Abort | Encoded):
+            self._loop.receive(message)
+        else:
+            self._questions.receive(message)
 
     def _emit(self, batch: Batch) -> None:
         """What the step said, after the figures that already count it."""
@@ -117,7 +130,12 @@ class Worker:
                 self._send(self._status(stats))
         if batch:
             self._send(Events(batch=batch))
-        if self._loop.is_draining and self._loop.is_idle:
+
+    def _reply(self) -> None:
+        """One batch of vectors, if any are wanted, and every answer there is."""
+        for ending in self._questions.step(beside_streams=self._loop.has_work):
+            self._send(ending)
+        if self._loop.is_draining and self._loop.is_idle and self._questions.is_idle:
             self._is_leaving = True
 
     def _status(self, stats: SchedulerStats, call_id: int = 0) -> ReplicaStatus:

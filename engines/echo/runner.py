@@ -11,6 +11,7 @@ else the lowest id.
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Final
 
+from engines.echo.embedder import EMBEDDING_SIZE, EchoEmbedder
 from engines.echo.kv_blocks import EchoKv
 from engines.echo.tokenizer import BOS, TURN_END, TURN_START, EchoTokenizer, marker_id
 from engines.prompt_scores import put_prompt_scores
@@ -44,6 +45,7 @@ class EchoRunner:
         self.kv = kv
         self.step_tokens = step_tokens
         self.tokenizer = EchoTokenizer()
+        self.embedder = EchoEmbedder(facts.context_tokens)
 
     def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
         """One token for each chunk that reaches the end of its sequence."""
@@ -66,6 +68,7 @@ def start(options: RunnerOptions) -> EchoRunner:
         vocabulary_size=EchoTokenizer.vocabulary_size,
         num_slots=num_slots,
         scores_prompts=True,
+        embedding_size=EMBEDDING_SIZE,
     )
     kv = EchoKv(num_slots * context_tokens)
     return EchoRunner(facts, kv, options.step_tokens or DEFAULT_STEP_TOKENS)

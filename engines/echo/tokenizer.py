@@ -76,6 +76,7 @@ class EchoTokenizer:
     bos_text: Final = BOS
     eos_text: Final = TURN_END
     adds_bos: Final = True
+    closing_ids: Final = ()
     control_markers: Final = tuple(sorted(_MARKERS, key=len, reverse=True))
 
     def encode(self, text: str, *, markers: bool) -> list[int]:

@@ -39,6 +39,7 @@ class LlamaRunner:
     def __init__(self, model: Any, sizes: Sizes, options: RunnerOptions) -> None:  # noqa: ANN401
         self._model = model
         self.tokenizer = LlamaTokenizer(model)
+        self.embedder = None
         self.step_tokens = options.step_tokens or DEFAULT_STEP_TOKENS
         self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
         self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)

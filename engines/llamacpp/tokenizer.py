@@ -44,6 +44,12 @@ class LlamaTokenizer:
         return bool(self.bos_text and llama.llama_vocab_get_add_bos(self._vocab))
 
     @cached_property
+    def closing_ids(self) -> tuple[int, ...]:
+        """What libllama puts after a whole text: the end token of models trained so, or SEP."""
+        around = self._tokenize(b"", adds_special=True, markers=False)
+        return tuple(around[1:] if self.adds_bos else around)
+
+    @cached_property
     def control_markers(self) -> tuple[str, ...]:
         """The texts of control tokens, longest first."""
         texts = {
@@ -55,13 +61,15 @@ class LlamaTokenizer:
 
     def encode(self, text: str, *, markers: bool) -> list[int]:
         """Token ids of `text`; NUL characters are characters like others. Thread-safe."""
-        data = text.encode()
+        return self._tokenize(text.encode(), adds_special=False, markers=markers)
+
+    def _tokenize(self, data: bytes, *, adds_special: bool, markers: bool) -> list[int]:
         room = len(data) + _SPARE_TOKENS
         while True:
             token_ids = np.empty(room, np.int32)
             pointer = token_ids.ctypes.data_as(ctypes.POINTER(llama.llama_token))
             count = llama.llama_tokenize(
-                self._vocab, data, len(data), pointer, room, False, markers
+                self._vocab, data, len(data), pointer, room, adds_special, markers
             )
             if count >= 0:
                 return cast("list[int]", token_ids[:count].tolist())

@@ -8,11 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.generation import Failed, GenerationRequest, TextDelta, TextPrompt
+from appliance.embedding import EmbeddingRequest, Embeddings
+from appliance.generation import (
+    Failed,
+    GenerationRequest,
+    TextDelta,
+    TextPrompt,
+    TokenPrompt,
+    Usage,
+)
+from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from engines.protocol import (
     MAX_FRAME_BYTES,
     Abort,
+    Answer,
     AnyMessage,
+    Ask,
     Drain,
     Events,
     FrameError,
@@ -30,7 +41,26 @@ from engines.protocol import (
 DECODER = msgspec.msgpack.Decoder(AnyMessage)
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=50)
+ids = st.lists(st.integers(0, 2**31), max_size=5).map(tuple)
+questions = st.one_of(
+    st.builds(TokenizeRequest, model=text, prompt=st.builds(TextPrompt, text=text)),
+    st.builds(DetokenizeRequest, model=text, token_ids=ids),
+    st.builds(
+        EmbeddingRequest, model=text, inputs=st.tuples(st.builds(TokenPrompt, token_ids=ids))
+    ),
+)
+replies = st.one_of(
+    st.builds(Tokenized, token_ids=ids, context_tokens=st.integers(0, 9)),
+    st.builds(Detokenized, text=text),
+    st.builds(
+        Embeddings,
+        vectors=st.lists(st.binary(max_size=8), max_size=3).map(tuple),
+        usage=st.builds(Usage, prompt_tokens=st.integers(0, 9)),
+    ),
+)
 messages = st.one_of(
+    st.builds(Ask, call_id=st.integers(0, 9), question=questions),
+    st.builds(Answer, call_id=st.integers(0, 9), reply=replies),
     st.builds(Hello),
     st.builds(Drain),
     st.builds(Abort, request_id=text),

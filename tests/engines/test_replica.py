@@ -10,6 +10,7 @@ import pytest
 
 from appliance.errors import EngineError
 from appliance.generation import Failed, Finished, GenerationEvent, TextDelta
+from appliance.tokens import DetokenizeRequest
 from engines.keeper import Patience, ReplicaState
 from engines.protocol import FrameError
 from engines.replica import UNLOADED, Replica
@@ -18,6 +19,7 @@ from engines.routes import Batch, Route
 from engines.worker_process import WorkerOptions, arguments
 from tests.engines.host_process import DEADLINE_S, request, until
 
+QUESTION = DetokenizeRequest(model="m", token_ids=(1,))
 QUICK = RestartPolicy(first_delay_s=0.01, max_delay_s=0.02, max_failed_starts=3)
 
 
@@ -211,6 +213,43 @@ async def test_a_lost_worker_fails_what_it_had_begun(
     assert gateway.failure("a") == "engine.replica_lost"
     await replica.loaded()
     assert (await replica.status()).restarts == 1
+
+
+async def test_a_question_waits_for_a_worker_only_so_long(start: Callable[..., Replica]) -> None:
+    with pytest.raises(EngineError) as caught:
+        await start("ready", request_waits_s=0.05).ask(QUESTION)
+    assert caught.value.code == "engine.replica_starting"
+
+
+async def test_a_lost_worker_and_a_stop_fail_the_questions_they_leave_open(
+    start: Callable[..., Replica],
+) -> None:
+    replica = start("deaf")
+    await replica.loaded()
+    lost = asyncio.create_task(replica.ask(QUESTION))
+    await until(lambda: replica._questions)
+    psutil.Process(await pid_of(replica)).kill()
+    with pytest.raises(EngineError) as caught:
+        await lost
+    assert caught.value.code == "engine.replica_lost"
+    unloaded = asyncio.create_task(replica.ask(QUESTION))
+    await until(lambda: replica._questions)
+    await replica.stop(UNLOADED)
+    with pytest.raises(EngineError) as caught:
+        await unloaded
+    assert caught.value.code == "engine.model_unloaded"
+
+
+async def test_a_question_that_nobody_waits_for_is_forgotten(
+    start: Callable[..., Replica],
+) -> None:
+    replica = start("deaf")
+    await replica.loaded()
+    asking = asyncio.create_task(replica.ask(QUESTION))
+    await until(lambda: replica._questions)
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert not replica._questions
 
 
 async def test_a_worker_too_busy_to_answer_does_not_hold_up_the_status(

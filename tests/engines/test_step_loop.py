@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence as Seq
 
+import msgspec
 import pytest
 
 from appliance.generation import (
@@ -37,6 +38,15 @@ def test_an_answer_arrives_whole_and_ends_once(engine: Engine, text: str) -> Non
     assert usage.completion_tokens == usage.prompt_tokens  # BOS there, the end of turn here.
     assert sum(d.num_tokens for d in engine.deltas("r")) == usage.completion_tokens - 1
     assert engine.is_empty()
+
+
+def test_a_model_that_only_embeds_is_asked_for_no_text() -> None:
+    runner = make_runner()
+    runner.facts = msgspec.structs.replace(runner.facts, generates=False)
+    engine = Engine(runner)
+    engine.ask("hello")
+    engine.run()
+    assert engine.failure("r").code == "request.model_cannot_generate"
 
 
 def test_no_delta_ever_holds_half_a_character(engine: Engine) -> None:
