@@ -52,7 +52,7 @@ def real_box(home: Path, config: str = "") -> Iterator[RealBox]:
     started_at = time.perf_counter()
     with (home / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "appliance.commands.main", "up", "--port", str(port)],
+            [sys.executable, "-m", "appliance", "up", "--port", str(port)],
             env={**os.environ, "HISAR_HOME": str(home)},
             stdout=log,
             stderr=log,
@@ -94,7 +94,7 @@ def free_port() -> int:
 
 def _hisar(home: Path, *words: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "appliance.commands.main", *words],
+        [sys.executable, "-m", "appliance", *words],
         env={**os.environ, "HISAR_HOME": str(home)},
         stdout=subprocess.DEVNULL,
         check=True,
