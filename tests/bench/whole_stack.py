@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from appliance.environment import worker_environment
 from tests.bench.load import Stream, chat_body, spread, streams, words
 from tests.bench.real_box import MODEL, RealBox, home_with_model, real_box
 from tests.small_model import PATH
@@ -69,11 +70,12 @@ def rate(answers: list[Stream]) -> float:
 
 
 def bare_rate(num_sequences: int) -> float:
-    """The bare loop in a process of its own, while the box is idle."""
+    """The bare loop, in a process and environment like a worker's, while the box is idle."""
     command = [sys.executable, "-m", "tests.bench.bare_loop", str(PATH)]
     done = subprocess.run(
         [*command, "--sequences", str(num_sequences), "--tokens", str(NUM_TOKENS)],
         stdout=subprocess.PIPE,
+        env=worker_environment(),
         check=True,
     )
     measured: float = json.loads(done.stdout)["tokens_per_s"]
