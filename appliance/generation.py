@@ -228,7 +228,8 @@ class Finished(Struct, frozen=True, kw_only=True, tag="finished"):
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     """The request ended early: the last event. `code` is a stable code of `appliance.errors`.
 
-    `usage` is what had been consumed so far. `retry_after_s` is set where trying again can help.
+    `usage` is what had been consumed so far. `retry_after_s` is set where trying again can help,
+    `param` where a field of the request is at fault, by its name in OpenAI's chat completions.
     """
 
     code: str
@@ -236,6 +237,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     usage: Usage = Usage()
     timings: Timings = Timings()
     retry_after_s: float | None = None
+    param: str | None = None
 
 
 GenerationEvent: TypeAlias = TextDelta | ToolCallDelta | ChoiceFinished | Finished | Failed
