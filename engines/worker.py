@@ -167,9 +167,16 @@ def read_messages(link: socket.socket, inbox: Inbox) -> None:
 
 
 def warm_up(runner: Runner) -> None:
-    """Compute one token and forget it, so that the first request finds everything in place."""
-    scheduler = Scheduler(runner.kv, step_tokens=runner.step_tokens, max_running=1)
+    """Compute something and forget it, so that the first request finds everything in place."""
     token_ids = runner.tokenizer.encode("Hello", markers=False)
+    if runner.embedder is not None:
+        runner.embedder.embed([token_ids])
+    if runner.facts.generates:
+        _generate_one(runner, token_ids)
+
+
+def _generate_one(runner: Runner, token_ids: list[int]) -> None:
+    scheduler = Scheduler(runner.kv, step_tokens=runner.step_tokens, max_running=1)
     sequence = Sequence(
         request_id="warm-up",
         index=0,

@@ -52,6 +52,16 @@ class Batch:
         self._wants_logits[end - num_rows(chunk) : end] = 1
         self.struct.n_tokens = end
 
+    def add_input(self, token_ids: list[int], slot: int) -> None:
+        """Append a whole text, to be embedded in `slot`."""
+        begin = self.struct.n_tokens
+        end = begin + len(token_ids)
+        self._token_ids[begin:end] = token_ids
+        self._positions[begin:end] = self._counting[: len(token_ids)]
+        self._slots[begin:end] = slot
+        self._wants_logits[begin:end] = 1
+        self.struct.n_tokens = end
+
 
 def num_rows(chunk: Chunk) -> int:
     """How many rows of logits a chunk wants: all for its prompt's scores, or its last to sample."""

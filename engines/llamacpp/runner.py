@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from appliance.errors import CatalogueError, EngineError
 from engines.llamacpp.batch import Batch, num_rows
+from engines.llamacpp.embedding import LlamaEmbedder, find_pooling
 from engines.llamacpp.kv_cells import KvCells, Move, Seat
 from engines.llamacpp.sizing import Sizes, choose_sizes
 from engines.llamacpp.tokenizer import LlamaTokenizer
@@ -123,15 +124,18 @@ class LlamaRunner:
         return self._view
 
 
-def start(options: RunnerOptions) -> LlamaRunner:
+def start(options: RunnerOptions) -> LlamaRunner | LlamaEmbedder:
     """Check and open the model file and set up its context, ready for the first step.
 
     Raises CatalogueError for a file that cannot be used, MachineError or EngineError for a
     machine it does not fit, ConfigError for options it does not allow.
     """
     facts = check_file(options.path)
-    sizes = choose_sizes(options, facts, psutil.virtual_memory().available)
     model = open_model(options.path)
+    pooling = find_pooling(model)
+    if pooling is not None:
+        return LlamaEmbedder(model, pooling, options, facts.context_length)
+    sizes = choose_sizes(options, facts, psutil.virtual_memory().available)
     return LlamaRunner(model, sizes, options)
 
 

@@ -1,9 +1,10 @@
 """How a model file is opened: judged in a process of its own first, then mapped by libllama."""
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import llama_cpp.llama_cpp as llama
 import msgspec
@@ -12,6 +13,7 @@ from appliance.errors import CatalogueError
 from engines.llamacpp.gguf_check import GgufFacts, Verdict
 from engines.llamacpp.library import load_library
 
+_LONGEST_VALUE_BYTES: Final = 256
 _HINT = "fetch the model again, or ask its source for a whole file"
 
 
@@ -56,3 +58,10 @@ def open_model(path: Path) -> Any:  # noqa: ANN401
         message = f"llama.cpp does not open {path}: {library.last_error or 'it gives no reason'}"
         raise CatalogueError("model.file_refused", message)
     return model
+
+
+def read_metadata(model: Any, key: str) -> str:  # noqa: ANN401
+    """A value of the file's header as text; empty where it has none."""
+    buffer = ctypes.create_string_buffer(_LONGEST_VALUE_BYTES)
+    length = llama.llama_model_meta_val_str(model, key.encode(), buffer, _LONGEST_VALUE_BYTES)
+    return buffer.value.decode(errors="replace") if length >= 0 else ""
