@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) -I appliance/bootstrap.py
 
-.PHONY: up test check format lint types contracts bench clean tools
+.PHONY: up test check format lint types contracts bench bench-engine clean tools
 
 up:
 	@$(BOOTSTRAP)
@@ -34,6 +34,10 @@ contracts: tools
 
 bench: tools
 	$(BIN)/python -m tests.bench
+
+# Against llama-server, which is built on first use.
+bench-engine: tools
+	$(BIN)/python -m tests.bench.against_llama_server
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -73,6 +73,14 @@ async def streams(port: int, key: str, bodies: list[bytes]) -> list[Stream]:
     return list(await asyncio.gather(*(stream(port, key, body) for body in bodies)))
 
 
+def decode_rate(answers: list[Stream]) -> float:
+    """Tokens a second while all streams decode: from the last first token to the first end."""
+    begin = max(answer.ttft_s for answer in answers)
+    end = min(answer.token_times[-1] for answer in answers)
+    num_tokens = sum(begin < at <= end for answer in answers for at in answer.token_times)
+    return num_tokens / (end - begin)
+
+
 def read_key(home: Path) -> str:
     """The local API key of a box."""
     return (home / "keys" / "local.key").read_text().strip()

@@ -70,12 +70,12 @@ def real_box(home: Path, config: str = "") -> Iterator[RealBox]:
             process.wait()
 
 
-def await_door(port: int, process: subprocess.Popen[bytes]) -> None:
+def await_door(port: int, process: subprocess.Popen[bytes], path: str = "/health/ready") -> None:
     """Poll readiness every 10 ms, as a load balancer in a hurry would."""
     while process.poll() is None:
         try:
             with socket.create_connection(("127.0.0.1", port), 1) as link:
-                link.sendall(b"GET /health/ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                link.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
                 if link.recv(64).startswith(b"HTTP/1.1 200"):
                     return
         except OSError:

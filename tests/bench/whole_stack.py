@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from appliance.environment import worker_environment
-from tests.bench.load import Stream, chat_body, spread, streams, words
+from tests.bench.load import chat_body, decode_rate, spread, streams, words
 from tests.bench.real_box import MODEL, RealBox, home_with_model, real_box
 from tests.small_model import PATH
 
@@ -46,7 +46,9 @@ def compare(box: RealBox, num_streams: int) -> None:
     bare, whole = [], []
     for turn in range(NUM_ROUNDS):
         bare.append(bare_rate(num_streams))
-        whole.append(rate(asyncio.run(streams(box.port, box.key, bodies(num_streams, turn + 1)))))
+        whole.append(
+            decode_rate(asyncio.run(streams(box.port, box.key, bodies(num_streams, turn + 1))))
+        )
     ratios = [ours / floor for ours, floor in zip(whole, bare, strict=True)]
     print(f"bare loop, {num_streams} sequences           {spread(bare)} tokens/s")
     print(f"box, {num_streams} streams                   {spread(whole)} tokens/s")
@@ -59,14 +61,6 @@ def bodies(num_streams: int, salt: int) -> list[bytes]:
         chat_body(MODEL, words(PROMPT_WORDS, 31 * salt + i), NUM_TOKENS, logit_bias={"2": -100})
         for i in range(num_streams)
     ]
-
-
-def rate(answers: list[Stream]) -> float:
-    """Tokens a second while all streams decode: from the last first token to the first end."""
-    begin = max(answer.ttft_s for answer in answers)
-    end = min(answer.token_times[-1] for answer in answers)
-    num_tokens = sum(begin < at <= end for answer in answers for at in answer.token_times)
-    return num_tokens / (end - begin)
 
 
 def bare_rate(num_sequences: int) -> float:
