@@ -27,6 +27,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     body_timeout_s: Seconds = 20.0
     drain_s: Seconds = 30.0
     first_event_timeout_s: Seconds = 300.0
+    ping_s: Seconds = 15.0
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

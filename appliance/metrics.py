@@ -106,7 +106,7 @@ class Metrics:
             self.finished.labels(model, reason).inc()
         self.prompt_tokens.labels(model).inc(ended.usage.prompt_tokens)
         self.generation_tokens.labels(model).inc(ended.usage.completion_tokens)
-        if ended.usage.prompt_tokens:
+        if ended.timings != Timings():
             self.queue.labels(model).observe(ended.timings.queue_s)
             self.prefill.labels(model).observe(ended.timings.prefill_s)
             self.decode.labels(model).observe(ended.timings.decode_s)

@@ -20,16 +20,17 @@ from appliance.secrets import load_secrets
 from appliance.store.key_cache import KeyCache
 from appliance.store.store import open_store
 from engines.client import EngineClient
-from gateway.api import chat, completions, health, metrics, models
+from gateway.api import chat, completions, health, messages, metrics, models, responses
 from gateway.auth.access import Access
 from gateway.auth.api_keys import ApiKeys
 from gateway.box import Box
+from gateway.context import context_of
 from gateway.drain import Drain
 from gateway.front import Front
 from gateway.limits.limiter import Limiter
 from gateway.routing.fleet import Fleet
 from gateway.settle import Settlement
-from gateway.wire.errors import from_exception, to_answer
+from gateway.wire.envelopes import envelope_of
 from guardrails.screen import Screen
 
 
@@ -80,6 +81,8 @@ def build_app(box: Box) -> ASGIApp:
         route_handlers=[
             chat.create_chat_completion,
             completions.create_completion,
+            responses.create_response,
+            messages.create_message,
             models.list_models,
             models.show_model,
             health.live,
@@ -94,8 +97,9 @@ def build_app(box: Box) -> ASGIApp:
     return Front(app, box.config.gateway.allowed_hosts, box.drain, time.monotonic)
 
 
-def _answer_exception(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    answer = to_answer(from_exception(error))
+def _answer_exception(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    envelope = envelope_of(request.scope["path"])
+    answer = envelope.to_answer(error, context_of(request.scope).id)
     return Response(answer.body, status_code=answer.status, headers=answer.headers)
 
 

@@ -4,7 +4,7 @@ Until then whatever goes wrong has an HTTP status of its own; after it, only a p
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from appliance.errors import EngineError
 from appliance.generation import Failed, GenerationEvent
@@ -12,7 +12,7 @@ from gateway.wire.errors import from_failed
 
 
 async def once_begun(
-    events: AsyncIterator[GenerationEvent], timeout_s: float
+    events: AsyncIterator[GenerationEvent], timeout_s: float, param_names: Mapping[str, str]
 ) -> AsyncIterator[GenerationEvent]:
     """The same events once the first is there; until then an error has a status of its own."""
     try:
@@ -23,7 +23,7 @@ async def once_begun(
             "engine.timeout", f"no answer began within {timeout_s:g} seconds"
         ) from None
     if isinstance(first, Failed):
-        raise from_failed(first)
+        raise from_failed(first, param_names)
     return _chain(first, events)
 
 

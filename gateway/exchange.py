@@ -16,8 +16,10 @@ from litestar.types import Receive, Scope, Send
 
 from appliance.config import GatewayConfig
 from appliance.errors import HisarError, RequestError
+from gateway.context import context_of
 from gateway.respond import send_error, start_response
 from gateway.wire import sse
+from gateway.wire.envelopes import envelope_of
 
 JSON: Final = {"content-type": "application/json"}
 
@@ -27,10 +29,13 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, config: GatewayConfig) -> None:
         self.headers = Headers.from_scope(scope)
+        self._scope = scope
+        self._envelope = envelope_of(scope["path"])
         self._receive = receive
         self._send = send
         self._config = config
         self._has_started = False
+        self._num_sent = 0
         self._watcher: asyncio.Task[None] | None = None
         self._worker: asyncio.Task[object] | None = None
         self._stopped_by: HisarError | None = None
@@ -78,25 +83,41 @@ class Exchange:
         """Answer 200 with one JSON object."""
         length = {"content-length": str(len(body))}
         await self._start(200, {**JSON, **length, **headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_piece(body, more=False)
 
     async def send_stream(self, chunks: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
-        """Answer 200 with server-sent events, each as soon as it is there."""
+        """Answer 200 with server-sent events, each as soon as it is there; silence is filled."""
         await self._start(200, {**sse.HEADERS, **headers})
-        async for chunk in chunks:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        pinging = asyncio.create_task(self._ping())
+        try:
+            async for chunk in chunks:
+                await self._send_piece(chunk, more=True)
+        finally:
+            pinging.cancel()
+        await self._send_piece(b"", more=False)
 
     async def refuse(self, error: HisarError, headers: Mapping[str, str]) -> None:
         """Say what went wrong: as a response of its own, or inside the stream that has begun."""
         if self._has_started:
-            ending = sse.error_ending(error)
-            await self._send({"type": "http.response.body", "body": ending, "more_body": False})
+            ending = self._envelope.to_ending(error, context_of(self._scope).id)
+            await self._send_piece(ending, more=False)
         else:
             # The rest of a body that came too slowly may still come; it is no request.
             is_late = getattr(error, "status", 0) == HTTPStatus.REQUEST_TIMEOUT
             closing = {"connection": "close"} if is_late else {}
-            await send_error(error, self._send, {**headers, **closing})
+            await send_error(error, self._scope, self._send, {**headers, **closing})
+
+    async def _ping(self) -> None:
+        """Send a ping whenever nothing else was sent for a while: proxies cut silence."""
+        while True:
+            num_sent = self._num_sent
+            await asyncio.sleep(self._config.ping_s)
+            if self._num_sent == num_sent:
+                await self._send_piece(self._envelope.ping, more=True)
+
+    async def _send_piece(self, piece: bytes, *, more: bool) -> None:
+        self._num_sent += 1
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self._has_started = True

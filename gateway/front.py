@@ -18,6 +18,7 @@ from gateway.context import attach_context, context_of
 from gateway.drain import Drain
 from gateway.limits.admission import draining
 from gateway.respond import send_error
+from gateway.wire.envelopes import envelope_of
 
 UNKNOWN_ROUTE: Final = "unknown"
 _CLIENT_GONE: Final = 499  # nginx's word for it; nobody sees it but the log
@@ -44,7 +45,8 @@ class Front:
         scope = cast("HTTPScope", scope)
         context = attach_context(scope, self._clock())
         refusal = self._refusal(scope)
-        headers = [(b"x-request-id", context.id.encode())]
+        id_headers = envelope_of(scope["path"]).id_headers
+        headers = [(name.encode(), context.id.encode()) for name in id_headers]
         if refusal is not None or self._drain.is_on or _waits_to_send_body(scope):
             headers.append((b"connection", b"close"))
         statuses: list[int] = []
@@ -61,7 +63,7 @@ class Front:
             if refusal is None:
                 await self._app(asked, receive, send_named)
             else:
-                await send_error(refusal, send_named)
+                await send_error(refusal, scope, send_named)
         finally:
             self._log(asked, statuses)
             logs.request_id.reset(token)

@@ -9,17 +9,18 @@ nothing, and nothing gets past it.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from litestar.types import ASGIApp, Receive, Send
 from litestar.types import Scope as Connection
 
-from appliance.audit.record import Received
 from appliance.errors import HisarError
-from appliance.generation import GenerationEvent, GenerationRequest
-from appliance.identity import Principal, Scope
+from appliance.generation import GenerationEvent
+from appliance.identity import Scope
+from gateway.asking import to_call, to_received, to_request
 from gateway.beginning import once_begun
 from gateway.box import Box
 from gateway.context import context_of
@@ -28,13 +29,19 @@ from gateway.lease import Lease
 from gateway.limits.cost import estimate_prompt_tokens
 from gateway.limits.headers import to_headers
 from gateway.routing.choose import choose_host
-from gateway.screening import check_prompts
+from gateway.screening import check_input
+from gateway.threads import compute
 from gateway.wire.body import check_media
-from gateway.wire.call import Call, Decoded
+from gateway.wire.call import Asked, Call, Decoded
 from gateway.wire.errors import from_exception
 from guardrails.streaming import screen_output
 
+# A body that means ill takes a microsecond for two bytes to read.
+LONG_BODY_BYTES: Final = 65_536
+
 _log: Final = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Asked)
 
 
 class Wire(Protocol):
@@ -50,15 +57,24 @@ class Wire(Protocol):
 
 
 def answer(box: Box, wire: Wire) -> ASGIApp:
-    """The answer to one call, to be given the ASGI connection."""
+    """The text that a model writes, to be given the ASGI connection."""
+    return serve(box, wire.decode, partial(generate, box, wire))
+
+
+def serve(
+    box: Box,
+    decode: Callable[[bytes], A],
+    engage: Callable[[Exchange, Lease, A], Awaitable[None]],
+) -> ASGIApp:
+    """The answer to one call: `engage` has an engine do what `decode` has read."""
 
     async def respond(scope: Connection, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, box.config.gateway)
-        route = scope["path_template"]
-        with box.settlement.lease(context_of(scope), route, exchange) as lease:
+        with box.settlement.lease(context_of(scope), scope["path_template"], exchange) as lease:
             try:
                 async with exchange:
-                    await walk(box, wire, exchange, lease)
+                    asked = await enter(box, decode, exchange, lease)
+                    await engage(exchange, lease, asked)
             except Exception as error:  # noqa: BLE001 the outermost boundary of a call
                 lease.error = told(error)
                 await exchange.refuse(lease.error, to_headers(lease.grant))
@@ -66,75 +82,44 @@ def answer(box: Box, wire: Wire) -> ASGIApp:
     return respond
 
 
-async def walk(box: Box, wire: Wire, exchange: Exchange, lease: Lease) -> None:
-    """The steps of one call."""
-    principal = await box.keys.authenticate(exchange.headers, Scope.GENERATE)
+async def enter(box: Box, decode: Callable[[bytes], A], exchange: Exchange, lease: Lease) -> A:
+    """The steps up to the engine."""
+    lease.principal = await box.keys.authenticate(exchange.headers, Scope.GENERATE)
 
     check_media(exchange.headers.get("content-type"), exchange.headers.get("content-encoding"))
-    decoded = wire.decode(await exchange.read_body())
+    asked = await compute(decode, await exchange.read_body(), LONG_BODY_BYTES)
 
-    offer = box.access.find(principal, decoded.model)
+    offer = box.access.find(lease.principal, asked.model)
     lease.model = offer.spec.name
-    lease.estimated_prompt_tokens = estimate_prompt_tokens(decoded.prompts)
+    lease.estimated_prompt_tokens = estimate_prompt_tokens(asked)
 
     context_tokens = box.fleet.context_tokens(lease.model)
-    await box.limiter.admit(principal, decoded, context_tokens, lease.grant)
+    await box.limiter.admit(lease.principal, asked, context_tokens, lease.grant)
 
-    await check_prompts(box.screen, decoded.prompts)
+    await check_input(box.screen, asked)
 
-    await box.audit.append(to_received(box, lease, principal))
+    await box.audit.append(to_received(box, lease))
     lease.is_recorded = True
 
     choose_host(box.fleet)
+    return asked
 
-    request = to_request(box, lease, principal, decoded)
+
+async def generate(
+    box: Box, wire: Wire, exchange: Exchange, lease: Lease, decoded: Decoded
+) -> None:
+    """The steps from the engine to the answer's last byte."""
+    request = to_request(box, lease, decoded)
     async with aclosing(box.engines.generate(request)) as raw:
         events = lease.follow(screen_output(raw, box.screen, request.num_choices))
-        events = await once_begun(events, box.config.gateway.first_event_timeout_s)
+        within_s = box.config.gateway.first_event_timeout_s
+        events = await once_begun(events, within_s, decoded.param_names)
         call = to_call(box, lease, decoded)
         headers = to_headers(lease.grant)
         if decoded.stream:
             await exchange.send_stream(wire.encode_stream(events, call), headers)
         else:
             await exchange.send_whole(await wire.encode_whole(events, call), headers)
-
-
-def to_received(box: Box, lease: Lease, principal: Principal) -> Received:
-    """What is recorded before an engine sees the request."""
-    return Received(
-        request_id=lease.context.id,
-        at=box.now(),
-        tenant_id=principal.tenant_id,
-        principal_id=principal.id,
-        route=lease.route,
-        model=lease.model,
-    )
-
-
-def to_request(box: Box, lease: Lease, principal: Principal, decoded: Decoded) -> GenerationRequest:
-    """What the engine is asked."""
-    return GenerationRequest(
-        id=lease.context.id,
-        model=lease.model,
-        prompts=decoded.prompts,
-        sampling=decoded.sampling,
-        stopping=decoded.stopping,
-        n=decoded.n,
-        output_format=decoded.output_format,
-        echoes_prompt=decoded.echoes_prompt,
-        cache_salt=box.secrets.cache_salt(principal.tenant_id),
-    )
-
-
-def to_call(box: Box, lease: Lease, decoded: Decoded) -> Call:
-    """What the answer repeats: the model by the name it was asked for."""
-    return Call(
-        id=lease.context.id,
-        model=decoded.model,
-        created=int(box.now().timestamp()),
-        include_usage=decoded.include_usage,
-        repeated=decoded.repeated,
-    )
 
 
 def told(error: Exception) -> HisarError:

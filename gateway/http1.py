@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from appliance.errors import RequestError
-from gateway.wire.errors import to_answer
+from gateway.wire.openai_errors import to_answer
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 HEAD_TIMEOUT_S: Final = 10.0

@@ -6,6 +6,8 @@ client that hangs up at the worst moment leaves no place taken, no token reserve
 
 from collections.abc import AsyncIterator
 
+from msgspec.structs import replace
+
 from appliance.audit.record import Outcome
 from appliance.clock import Monotonic
 from appliance.errors import HisarError, RequestError
@@ -16,8 +18,10 @@ from appliance.generation import (
     GenerationEvent,
     TextDelta,
     Timings,
+    ToolCallDelta,
     Usage,
 )
+from appliance.identity import Principal
 from appliance.metrics import Metrics
 from gateway.context import RequestContext
 from gateway.limits.limiter import Grant
@@ -27,6 +31,11 @@ from gateway.wire.errors import from_failed
 class Lease:
     """One call. `is_recorded` says that a record of its arrival is durable.
 
+    `principal` is there once the caller is known.
+
+    `usage` is the engine's own count, or what was seen of the answer and the prompt's estimate
+    where that never comes.
+
     `first_delta_at` is when the first piece of the answer came, in monotonic seconds.
     """
 
@@ -35,6 +44,7 @@ class Lease:
     ) -> None:
         self.context = context
         self.route = route
+        self.principal: Principal
         self.model = ""
         self.grant = Grant()
         self.is_recorded = False
@@ -52,10 +62,10 @@ class Lease:
     async def follow(
         self, events: AsyncIterator[GenerationEvent]
     ) -> AsyncIterator[GenerationEvent]:
-        """The same events, noted as they pass."""
+        """The same events, noted as they pass; an ending tells the `usage` that is settled."""
         async for event in events:
             self._note(event)
-            yield event
+            yield replace(event, usage=self.usage) if isinstance(event, Finished) else event
 
     @property
     def outcome(self) -> Outcome:
@@ -76,24 +86,26 @@ class Lease:
     def _note(self, event: GenerationEvent) -> None:
         match event:
             case TextDelta(num_tokens=num_tokens):
-                self._note_time(self._clock())
-                # What is charged should the engine's own count never come.
-                self.usage = Usage(
-                    prompt_tokens=self.estimated_prompt_tokens,
-                    completion_tokens=self.usage.completion_tokens + num_tokens,
-                )
+                self._note_piece(num_tokens)
+            case ToolCallDelta():
+                self._note_piece(1)
             case ChoiceFinished(finish_reason=reason):
                 self.finish_reasons.append(reason.value)
             case Finished(usage=usage, timings=timings):
                 self._is_finished = True
-                self._note_usage(usage, timings)
+                self.usage = usage if usage.prompt_tokens else self._estimate(usage)
+                self.timings = timings
             case Failed(usage=usage, timings=timings):
                 self.error = from_failed(event)
-                self._note_usage(usage, timings)
-            case _:
-                pass
+                self.usage = usage if usage.prompt_tokens else self.usage
+                self.timings = timings
 
-    def _note_time(self, now: float) -> None:
+    def _note_piece(self, num_tokens: int) -> None:
+        now = self._clock()
+        self.usage = Usage(
+            prompt_tokens=self.estimated_prompt_tokens,
+            completion_tokens=self.usage.completion_tokens + num_tokens,
+        )
         if self.first_delta_at is None:
             self.first_delta_at = now
             self._gaps = self._metrics.inter_token.labels(self._metrics.label_of(self.model))
@@ -101,8 +113,9 @@ class Lease:
             self._gaps.observe(now - self._last_delta_at)
         self._last_delta_at = now
 
-    def _note_usage(self, usage: Usage, timings: Timings) -> None:
-        """Take the engine's own count; an answer that a guardrail cut short comes without one."""
-        if usage.prompt_tokens:
-            self.usage = usage
-        self.timings = timings
+    def _estimate(self, usage: Usage) -> Usage:
+        """For an answer that a guardrail cut short: the engine's own count was not waited for."""
+        return Usage(
+            prompt_tokens=self.estimated_prompt_tokens,
+            completion_tokens=max(usage.completion_tokens, self.usage.completion_tokens),
+        )

@@ -1,8 +1,17 @@
-"""Every text of a prompt that a model may come to read."""
+"""Every text of a request that a model may come to read, or be made to write."""
 
 from collections.abc import Iterator
 
 from appliance.generation import ChatPrompt, Message, Prompt, TextPrompt
+from gateway.wire.call import Asked
+
+
+def texts_in(asked: Asked) -> Iterator[str]:
+    """The texts of its prompts, and what describes the form of its answer."""
+    for prompt in asked.prompts:
+        yield from texts_of(prompt)
+    if asked.output_format is not None and asked.output_format.text:
+        yield asked.output_format.text
 
 
 def texts_of(prompt: Prompt) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from litestar.types import Send
+from litestar.types import Scope, Send
 
-from appliance.errors import HisarError
-from gateway.wire.errors import to_answer
+from gateway.context import context_of
+from gateway.wire.envelopes import envelope_of
 
 
 async def start_response(status: int, headers: Mapping[str, str], send: Send) -> None:
@@ -22,10 +22,10 @@ async def start_response(status: int, headers: Mapping[str, str], send: Send) ->
 
 
 async def send_error(
-    error: HisarError, send: Send, more_headers: Mapping[str, str] | None = None
+    error: Exception, scope: Scope, send: Send, more_headers: Mapping[str, str] | None = None
 ) -> None:
-    """Send an error's whole response."""
-    answer = to_answer(error)
+    """Send an error's whole response, in the envelope of the address that was asked."""
+    answer = envelope_of(scope["path"]).to_answer(error, context_of(scope).id)
     length = {"content-length": str(len(answer.body))}
     await start_response(answer.status, {**answer.headers, **length, **(more_headers or {})}, send)
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})

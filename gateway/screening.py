@@ -1,34 +1,29 @@
-"""What the guardrails are shown of a prompt, and what a caller is told of their verdict."""
+"""What the guardrails are shown of a request, and what a caller is told of their verdict."""
 
-import asyncio
 from typing import Final
 
 from appliance.errors import RequestError
-from appliance.generation import Prompt, TokenPrompt
-from gateway.prompt_text import texts_of
+from appliance.generation import TokenPrompt
+from gateway.prompt_text import texts_in
+from gateway.threads import compute
+from gateway.wire.call import Asked
 from guardrails.screen import Screen
-from guardrails.verdict import Action, Verdict
+from guardrails.verdict import Action
 
-# Judging takes about a microsecond for two characters; beyond this it leaves the event loop.
+# Judging takes about a microsecond for two characters.
 _LONG_CHARS: Final = 16_384
 
 
-async def check_prompts(screen: Screen, prompts: tuple[Prompt, ...]) -> None:
-    """Raise RequestError 400 when a prompt may not enter, or cannot be judged."""
+async def check_input(screen: Screen, asked: Asked) -> None:
+    """Raise RequestError 400 when a request may not enter, or cannot be judged."""
     if screen.is_empty:
         return
-    for prompt in prompts:
-        if isinstance(prompt, TokenPrompt):
-            raise _refuse("guardrails.unreadable", "token ids cannot be screened; send text")
-        for text in texts_of(prompt):
-            if (await _judge(screen, text)).action is Action.BLOCK:
-                raise _refuse("guardrails.blocked", "the prompt holds what may not enter this box")
-
-
-async def _judge(screen: Screen, text: str) -> Verdict:
-    if len(text) <= _LONG_CHARS:
-        return screen.check(text)
-    return await asyncio.to_thread(screen.check, text)
+    if any(isinstance(prompt, TokenPrompt) for prompt in asked.prompts):
+        raise _refuse("guardrails.unreadable", "token ids cannot be screened; send text")
+    for text in texts_in(asked):
+        verdict = await compute(screen.check, text, _LONG_CHARS)
+        if verdict.action is Action.BLOCK:
+            raise _refuse("guardrails.blocked", "the prompt holds what may not enter this box")
 
 
 def _refuse(code: str, message: str) -> RequestError:

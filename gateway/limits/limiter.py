@@ -14,7 +14,7 @@ from appliance.identity import Principal
 from gateway.limits.admission import Admission, Place, wait_for_turn
 from gateway.limits.buckets import Buckets, Demand, Quota, Reservation
 from gateway.limits.cost import worst_case_tokens
-from gateway.wire.call import Decoded
+from gateway.wire.call import Asked
 
 # What an answer is taken to need at most where neither the client nor the engine sets a bound.
 UNKNOWN_CONTEXT_TOKENS: Final = 4096
@@ -41,13 +41,13 @@ class Limiter:
         self.admission = Admission(max_in_flight=config.max_in_flight, max_queued=config.max_queued)
 
     async def admit(
-        self, principal: Principal, decoded: Decoded, context_tokens: int | None, grant: Grant
+        self, principal: Principal, asked: Asked, context_tokens: int | None, grant: Grant
     ) -> None:
         """Fill `grant`, waiting for a place if need be. Raises RequestError 429 or 503.
 
         What was taken stands in `grant` before anything is awaited, so it is never lost.
         """
-        self._reserve(principal, decoded, context_tokens or UNKNOWN_CONTEXT_TOKENS, grant)
+        self._reserve(principal, asked, context_tokens or UNKNOWN_CONTEXT_TOKENS, grant)
         turn = asyncio.Event()
         grant.place = self.admission.take(
             principal.id, principal.limits.requests_in_flight, turn.set
@@ -55,14 +55,14 @@ class Limiter:
         await wait_for_turn(grant.place, turn, self._queue_timeout_s)
 
     def _reserve(
-        self, principal: Principal, decoded: Decoded, context_tokens: int, grant: Grant
+        self, principal: Principal, asked: Asked, context_tokens: int, grant: Grant
     ) -> None:
         limit = principal.limits.tokens_per_minute
         if limit is None:
             return
         now = self._clock()
         demands = (Demand(bucket=principal.id, tokens_per_minute=limit),)
-        tokens = worst_case_tokens(decoded, context_tokens, limit)
+        tokens = worst_case_tokens(asked, context_tokens, limit)
         try:
             grant.reservation = self._buckets.reserve(demands, tokens, now)
         finally:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.errors import HisarError
-from gateway.wire.errors import ErrorAnswer, from_exception, tell, to_headers
+from gateway.wire.errors import ErrorAnswer, tell
 from gateway.wire.sse import named_frame
 
 OVERLOADED: Final = 529
@@ -39,16 +39,13 @@ class _Envelope(Struct, frozen=True, tag_field="type", tag="error"):
 
 def to_answer(error: Exception, request_id: str) -> ErrorAnswer:
     """The response for any exception that happened before anything else was sent."""
-    known = from_exception(error)
-    status = tell(known).status
+    told = tell(error)
     return ErrorAnswer(
-        status=_to_status(status),
-        headers=to_headers(known, status),
-        body=to_body(known, request_id),
+        status=_to_status(told.status), headers=told.headers, body=to_body(error, request_id)
     )
 
 
-def to_body(error: HisarError, request_id: str) -> bytes:
+def to_body(error: Exception, request_id: str) -> bytes:
     """The envelope alone."""
     told = tell(error)
     status = _to_status(told.status)
@@ -58,7 +55,7 @@ def to_body(error: HisarError, request_id: str) -> bytes:
     )
 
 
-def error_ending(error: HisarError, request_id: str) -> bytes:
+def to_ending(error: HisarError, request_id: str) -> bytes:
     """How a stream ends that went wrong after it had begun."""
     return named_frame("error", to_body(error, request_id))
 

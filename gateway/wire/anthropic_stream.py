@@ -7,7 +7,7 @@ import msgspec
 from appliance.errors import HisarError
 from appliance.generation import ChoiceFinished, TextDelta, ToolCallDelta, Usage
 from gateway.wire.anthropic_answer import to_begun, to_empty_block, to_stop_reason, to_usage
-from gateway.wire.anthropic_errors import error_ending
+from gateway.wire.anthropic_errors import to_ending
 from gateway.wire.call import Call
 from gateway.wire.parts import Closed, Grown, Opened, Parts, Step
 from gateway.wire.sse import named_frame
@@ -51,7 +51,7 @@ class MessageFrames:
 
     def fail(self, error: HisarError) -> bytes:
         """What went wrong."""
-        return error_ending(error, self._call.id)
+        return to_ending(error, self._call.id)
 
     def _write(self, steps: list[Step]) -> bytes:
         return self._begin() + b"".join(map(_write_step, steps))

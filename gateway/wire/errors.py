@@ -1,15 +1,15 @@
-"""What a client sees when something goes wrong: one envelope, a status, a few headers.
+"""What a client is told when something goes wrong, whatever the envelope it comes in.
 
-`{"error": {"message", "type", "param", "code"}}`, as OpenAI sends it. `code` is OpenAI's where it
-has one for the matter, and our own stable code (see the manual) where it has none. Messages that
-were not written for a client are replaced: they may name paths, hosts or tables.
+`code` is OpenAI's where it has one for the matter, and our own stable code (see the manual) where
+it has none. Messages that were not written for a client are replaced: they may name paths, hosts
+or tables.
 """
 
 import math
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from litestar.exceptions import HTTPException
 from msgspec import Struct
 
@@ -30,14 +30,15 @@ class Shape(Struct, frozen=True):
     param: str | None = None
 
 
-class Told(Struct, frozen=True):
-    """What a client is told of an error, whatever the envelope."""
+class Told(Struct, frozen=True, kw_only=True):
+    """What a client is told of an error; `headers` stand above it where it is a whole response."""
 
     status: int
     message: str
     type: str
     param: str | None
     code: str
+    headers: dict[str, str]
 
 
 class ErrorAnswer(Struct, frozen=True, kw_only=True):
@@ -81,47 +82,49 @@ _REFUSALS: Final = {
 _REFUSAL: Final = ("request.malformed", "the request is malformed")
 
 
-class _Error(Struct, frozen=True):
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class _Envelope(Struct, frozen=True):
-    error: _Error
-
-
-def to_answer(error: Exception) -> ErrorAnswer:
-    """The response for any exception that happened before anything else was sent."""
+def tell(error: Exception) -> Told:
+    """What may be said of any exception, and with which status."""
     known = from_exception(error)
-    status = tell(known).status
-    headers = to_headers(known, status)
+    shape = _shape_of(known)
+    headers = _to_headers(known, shape.status)
     if isinstance(error, HTTPException) and error.headers and "allow" in error.headers:
         headers["allow"] = error.headers["allow"]
-    return ErrorAnswer(status=status, headers=headers, body=to_body(known))
-
-
-def to_body(error: HisarError) -> bytes:
-    """The envelope alone, as it also stands inside a stream."""
-    told = tell(error)
-    return msgspec.json.encode(_Envelope(_Error(told.message, told.type, told.param, told.code)))
-
-
-def tell(error: HisarError) -> Told:
-    """What may be said of an error, and with which status."""
-    shape = _shape_of(error)
     return Told(
         status=shape.status,
-        message=_message_of(error, shape.status),
+        message=_message_of(known, shape.status),
         type=shape.type,
-        param=getattr(error, "param", None) or shape.param,
-        code=shape.code or error.code,
+        param=getattr(known, "param", None) or shape.param,
+        code=shape.code or known.code,
+        headers=headers,
     )
 
 
-def to_headers(error: HisarError, status: int) -> dict[str, str]:
-    """What stands above an error's body: how to authenticate, and when to come back."""
+def from_exception(error: Exception) -> HisarError:
+    """What any exception of a route or of the web framework stands for."""
+    if isinstance(error, HisarError):
+        return error
+    if isinstance(error, HTTPException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        code, message = _REFUSALS.get(error.status_code, _REFUSAL)
+        return RequestError(code, message, status=error.status_code)
+    return HisarError("gateway.internal_error", "an internal error")
+
+
+def from_failed(failed: Failed, param_names: Mapping[str, str] = {}) -> HisarError:
+    """What an engine's Failed stands for; `param_names` says how the body calls a parameter."""
+    status = _find_shape(failed.code).status
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return EngineError(failed.code, failed.message, retry_after_s=failed.retry_after_s)
+    return RequestError(
+        failed.code,
+        failed.message,
+        status=status,
+        param=param_names.get(failed.param, failed.param) if failed.param else None,
+        retry_after_s=failed.retry_after_s,
+    )
+
+
+def _to_headers(error: HisarError, status: int) -> dict[str, str]:
+    """How to authenticate, and when to come back."""
     headers = {"content-type": "application/json"}
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
@@ -135,26 +138,6 @@ def to_headers(error: HisarError, status: int) -> dict[str, str]:
     if should_retry is not None:
         headers["x-should-retry"] = str(should_retry).lower()
     return headers
-
-
-def from_exception(error: Exception) -> HisarError:
-    """What any exception of a route or of the web framework stands for."""
-    if isinstance(error, HisarError):
-        return error
-    if isinstance(error, HTTPException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        code, message = _REFUSALS.get(error.status_code, _REFUSAL)
-        return RequestError(code, message, status=error.status_code)
-    return HisarError("gateway.internal_error", "an internal error")
-
-
-def from_failed(failed: Failed) -> HisarError:
-    """What an engine's Failed stands for."""
-    status = _find_shape(failed.code).status
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return EngineError(failed.code, failed.message, retry_after_s=failed.retry_after_s)
-    return RequestError(
-        failed.code, failed.message, status=status, retry_after_s=failed.retry_after_s
-    )
 
 
 def _find_shape(code: str) -> Shape:

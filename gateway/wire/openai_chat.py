@@ -100,6 +100,7 @@ def _to_decoded(request: ChatRequest) -> Decoded:
     if request.top_logprobs and not request.logprobs:
         raise invalid_parameter("top_logprobs", "allowed only when `logprobs` is true")
     max_tokens = request.max_completion_tokens or request.max_tokens
+    format_name, output_format = to_output_format(request)
     return Decoded(
         model=request.model,
         prompts=(_to_prompt(request),),
@@ -108,7 +109,8 @@ def _to_decoded(request: ChatRequest) -> Decoded:
         n=request.n or 1,
         stream=bool(request.stream),
         include_usage=wants_usage(request),
-        output_format=to_output_format(request),
+        output_format=output_format,
+        param_names={"prompt": "messages", "response_format": format_name},
     )
 
 

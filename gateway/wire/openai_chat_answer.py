@@ -16,9 +16,10 @@ from appliance.generation import (
 )
 from gateway.wire.answer import Answer, Choice
 from gateway.wire.call import Call
+from gateway.wire.openai_errors import DONE, to_ending
 from gateway.wire.openai_logprobs import WireChosenLogprob, to_chosen
 from gateway.wire.openai_usage import CompletionUsage, to_usage
-from gateway.wire.sse import DONE, error_ending, frame
+from gateway.wire.sse import frame
 
 _encode: Final = msgspec.json.Encoder().encode
 _FIELDS: Final = {"content": b"content", "reasoning": b"reasoning_content"}
@@ -140,7 +141,7 @@ class ChatFrames:
 
     def fail(self, error: HisarError) -> bytes:
         """The end of a stream in which something went wrong."""
-        return error_ending(error)
+        return to_ending(error)
 
     def _call(self, delta: ToolCallDelta, fields: dict[str, Any]) -> bytes:
         piece = {"index": delta.call_index, **fields}

@@ -75,6 +75,7 @@ def _to_decoded(request: CompletionRequest) -> Decoded:
     if len(prompts) * n > MAX_CHOICES:
         raise invalid_parameter("prompt", f"expected at most {MAX_CHOICES} prompts times `n`")
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    format_name, output_format = to_output_format(request)
     return Decoded(
         model=request.model,
         prompts=prompts,
@@ -83,6 +84,7 @@ def _to_decoded(request: CompletionRequest) -> Decoded:
         n=n,
         stream=bool(request.stream),
         include_usage=wants_usage(request),
-        output_format=to_output_format(request),
+        output_format=output_format,
+        param_names={"messages": "prompt", "response_format": format_name},
         echoes_prompt=bool(request.echo),
     )

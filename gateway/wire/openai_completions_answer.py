@@ -17,9 +17,10 @@ from appliance.generation import (
 )
 from gateway.wire.answer import Answer
 from gateway.wire.call import Call
+from gateway.wire.openai_errors import DONE, to_ending
 from gateway.wire.openai_logprobs import finite
 from gateway.wire.openai_usage import CompletionUsage, to_usage
-from gateway.wire.sse import DONE, error_ending, frame
+from gateway.wire.sse import frame
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -116,7 +117,7 @@ class CompletionFrames:
 
     def fail(self, error: HisarError) -> bytes:
         """The end of a stream in which something went wrong."""
-        return error_ending(error)
+        return to_ending(error)
 
     def _logprobs(self, delta: TextDelta) -> bytes:
         start = self._offsets.get(delta.index, 0)

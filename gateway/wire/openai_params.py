@@ -145,8 +145,11 @@ def to_stopping(params: SharedParams, max_tokens: int | None) -> StopConditions:
     )
 
 
-def to_output_format(params: SharedParams) -> OutputFormat | None:
-    """What the answer must look like. Raises RequestError (400) where it is said twice."""
+def to_output_format(params: SharedParams) -> tuple[str, OutputFormat | None]:
+    """What the answer must look like, after the name of the parameter that says so.
+
+    Raises RequestError (400) where two say it.
+    """
     asked: dict[str, OutputFormat] = {}
     if params.response_format is not None:
         output_format = params.response_format.to_output_format("response_format")
@@ -159,7 +162,7 @@ def to_output_format(params: SharedParams) -> OutputFormat | None:
     if len(asked) > 1:
         first, second, *_ = asked
         raise invalid_parameter(second, f"not beside `{first}`")
-    return next(iter(asked.values()), None)
+    return next(iter(asked.items()), ("response_format", None))
 
 
 def _or(value: T | None, default: T) -> T:

@@ -68,6 +68,10 @@ _EXPECTED: Final = {
 }
 
 
+# What engines call otherwise.
+_PARAM_NAMES: Final = {"messages": "input", "prompt": "input", "response_format": "text.format"}
+
+
 class TextConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the answer must look like."""
 
@@ -132,6 +136,7 @@ def _to_decoded(request: ResponseRequest) -> Decoded:
         stream=bool(request.stream),
         include_usage=True,
         output_format=format_.to_output_format("text.format"),
+        param_names=_PARAM_NAMES,
         repeated=_to_repeated(request, format_),
     )
 

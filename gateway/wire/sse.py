@@ -1,12 +1,10 @@
-"""How an answer is cut into server-sent events, and how a stream begins, waits and ends.
+"""How an answer is cut into server-sent events.
 
 How a stream ends is its dialect's; where something goes wrong on the way it ends in an error, and
-no choice is given a finish reason it did not reach. `[DONE]` and `error_ending` are the endings of
-OpenAI's older routes.
+no choice is given a finish reason it did not reach.
 (WHATWG HTML, section 9.2, "Server-sent events".)
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
@@ -21,7 +19,7 @@ from appliance.generation import (
     Usage,
 )
 from gateway.wire.answer import VISIBLE_REASONS, cut_answer
-from gateway.wire.errors import from_failed, to_body
+from gateway.wire.errors import from_failed
 
 HEADERS: Final = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -29,7 +27,6 @@ HEADERS: Final = {
     # A reverse proxy that buffers would hold the tokens back.
     "x-accel-buffering": "no",
 }
-DONE: Final = b"data: [DONE]\n\n"
 PING: Final = b": ping\n\n"
 
 
@@ -55,11 +52,6 @@ def frame(data: bytes) -> bytes:
 def named_frame(name: str, data: bytes) -> bytes:
     """One event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
-
-
-def error_ending(error: HisarError) -> bytes:
-    """How a stream ends that went wrong after it had begun."""
-    return frame(to_body(error)) + DONE
 
 
 async def encode_events(
@@ -92,20 +84,3 @@ def _encode_event(event: GenerationEvent, frames: Frames) -> bytes:
             return frames.end(event.usage)
         case Failed():
             raise from_failed(event)
-
-
-async def with_pings(
-    chunks: AsyncIterator[bytes], every_s: float, ping: bytes = PING
-) -> AsyncIterator[bytes]:
-    """The same chunks, and a ping wherever none came for `every_s`: proxies cut silence."""
-    while True:
-        waiting = asyncio.ensure_future(anext(chunks, None))
-        try:
-            while not (await asyncio.wait({waiting}, timeout=every_s))[0]:
-                yield ping
-        finally:
-            waiting.cancel()
-        chunk = waiting.result()
-        if chunk is None:
-            return
-        yield chunk

@@ -1,5 +1,7 @@
 """Metrics have the field's names, bounded labels, and count each request once."""
 
+import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.audit.record import Outcome
@@ -49,12 +51,12 @@ def test_an_ended_request_is_counted_and_timed_once() -> None:
         assert samples[f"hisar_{name}_count['m']"] == 1
 
 
-def test_a_refused_request_is_counted_but_not_timed_in_the_engine() -> None:
+@pytest.mark.parametrize("usage", [Usage(), Usage(prompt_tokens=9, completion_tokens=2)])
+def test_a_request_that_no_engine_timed_is_counted_and_not_timed(usage: Usage) -> None:
     metrics = Metrics()
     metrics.know_models(["m"])
-    metrics.count_ended(
-        ended(outcome=Outcome.REFUSED, first_token_s=None, finish_reasons=(), usage=Usage())
-    )
+    refused = ended(outcome=Outcome.REFUSED, first_token_s=None, finish_reasons=(), usage=usage)
+    metrics.count_ended(msgspec.structs.replace(refused, timings=Timings()))
     samples = samples_of(metrics)
     assert samples["hisar_requests_total['/v1/chat/completions', 'm', 'refused']"] == 1
     assert "hisar_request_prefill_time_seconds_count['m']" not in samples

@@ -1,16 +1,20 @@
 """One call's HTTP side: bodies read within bounds, and work stopped when its client leaves."""
 
 import asyncio
+import json
 from collections import deque
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from appliance.config import GatewayConfig
 from appliance.errors import EngineError, RequestError
+from gateway.context import attach_context
 from gateway.exchange import Exchange
+from gateway.wire.sse import PING
 
-CONFIG = GatewayConfig(body_limit_bytes=10, body_timeout_s=0.05)
+CONFIG = GatewayConfig(body_limit_bytes=10, body_timeout_s=0.05, ping_s=0.001)
 
 
 class Server:
@@ -19,6 +23,7 @@ class Server:
     def __init__(self, *messages: dict[str, Any]) -> None:
         self.messages = deque(messages)
         self.sent: list[dict[str, Any]] = []
+        self.bodies: asyncio.Queue[bytes] = asyncio.Queue()
         self.is_gone = asyncio.Event()
 
     async def receive(self) -> Any:
@@ -29,12 +34,19 @@ class Server:
 
     async def send(self, message: Any) -> None:
         self.sent.append(message)
+        self.bodies.put_nowait(message.get("body", b""))
 
-    def exchange(self, **headers: str) -> Exchange:
+    async def wait_until_sent(self, body: bytes) -> None:
+        while await self.bodies.get() != body:
+            pass
+
+    def exchange(self, path: str = "/v1/completions", **headers: str) -> Exchange:
         fields = [
             (name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()
         ]
-        return Exchange({"headers": fields}, self.receive, self.send, CONFIG)  # type: ignore[typeddict-item, arg-type]
+        scope: Any = {"headers": fields, "path": path, "state": {}}
+        attach_context(scope, arrived_at=0.0)
+        return Exchange(scope, self.receive, self.send, CONFIG)  # type: ignore[arg-type]
 
 
 def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
@@ -120,3 +132,30 @@ async def test_an_error_before_the_answer_is_a_response_and_after_it_an_event() 
     ] * 2
     assert server.sent[-1]["body"].endswith(b"data: [DONE]\n\n")
     assert server.sent[-1]["more_body"] is False
+
+
+async def test_an_error_is_told_in_the_dialect_of_the_address() -> None:
+    server = Server()
+    await server.exchange("/v1/messages").refuse(EngineError("engine.host_lost", "gone"), {})
+    assert json.loads(server.sent[1]["body"])["type"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("path", "ping"),
+    [("/v1/completions", PING), ("/v1/messages", b'event: ping\ndata: {"type":"ping"}\n\n')],
+)
+async def test_a_ping_fills_every_silence_and_nothing_is_lost(path: str, ping: bytes) -> None:
+    server = Server()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        for _ in range(2):
+            await server.wait_until_sent(ping)
+        yield b"b"
+
+    async with asyncio.timeout(5):
+        await server.exchange(path).send_stream(chunks(), {})
+    bodies = [message["body"] for message in server.sent[1:]]
+    assert [body for body in bodies if body != ping] == [b"a", b"b", b""]
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}

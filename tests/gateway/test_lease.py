@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.audit.record import Outcome
 from appliance.errors import EngineError, HisarError, RequestError
@@ -13,6 +14,7 @@ from appliance.generation import (
     FinishReason,
     GenerationEvent,
     TextDelta,
+    ToolCallDelta,
     Usage,
 )
 from appliance.metrics import Metrics
@@ -34,7 +36,10 @@ async def follow(opened: Lease, *events: GenerationEvent) -> None:
         for event in events:
             yield event
 
-    assert [event async for event in opened.follow(stream())] == list(events)
+    *passed, last = [event async for event in opened.follow(stream())]
+    assert passed == list(events[:-1])
+    told = events[-1]
+    assert last == (replace(told, usage=opened.usage) if isinstance(told, Finished) else told)
 
 
 async def test_an_answer_that_ended_is_ok_with_the_engines_own_count() -> None:
@@ -58,9 +63,28 @@ async def test_an_answer_cut_off_counts_what_was_seen_and_the_prompt_by_estimate
     assert opened.usage == Usage(prompt_tokens=5, completion_tokens=6)
 
 
-async def test_an_ending_without_a_count_keeps_what_was_seen() -> None:
+@pytest.mark.parametrize(("counted", "completion_tokens"), [(0, 3), (7, 7)])
+async def test_an_answer_cut_short_by_a_guardrail_is_charged_and_told_the_estimate(
+    counted: int, completion_tokens: int
+) -> None:
     opened = lease()
-    await follow(opened, TextDelta(index=0, text="a"), Finished(usage=Usage()))
+    seen = (TextDelta(index=0, text="a", num_tokens=2), ToolCallDelta(index=0, call_index=0))
+    await follow(opened, *seen, Finished(usage=Usage(completion_tokens=counted)))
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=completion_tokens)
+
+
+async def test_a_caller_who_leaves_in_the_middle_of_a_call_is_charged_for_it() -> None:
+    opened = lease()
+    call = ToolCallDelta(index=0, call_index=0, id="1", name="f")
+    await follow(opened, call, *(ToolCallDelta(index=0, call_index=0, arguments="{"),) * 3)
+    opened.error = client_gone()
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=4)
+    assert opened.first_delta_at == 1.0
+
+
+async def test_a_failure_without_a_count_keeps_what_was_seen() -> None:
+    opened = lease()
+    await follow(opened, TextDelta(index=0, text="a"), Failed(code="engine.host_lost", message="x"))
     assert opened.usage == Usage(prompt_tokens=5, completion_tokens=1)
 
 

@@ -6,17 +6,23 @@ from appliance.errors import RequestError
 from appliance.generation import (
     ChatPrompt,
     Message,
+    OutputFormat,
     Prompt,
     TextPrompt,
     TokenPrompt,
     Tool,
     ToolCall,
 )
-from gateway.screening import check_prompts
+from gateway.screening import check_input
+from gateway.wire.call import Asked
 from guardrails.screen import Screen
 
 SCREEN = Screen(["secret"])
 CALL = ToolCall(id="1", name="f", arguments='{"a": "secret"}')
+
+
+def asked(*prompts: Prompt, form: OutputFormat | None = None) -> Asked:
+    return Asked(model="m", prompts=prompts, output_format=form)
 
 
 def chat(**message: object) -> ChatPrompt:
@@ -38,15 +44,23 @@ def chat(**message: object) -> ChatPrompt:
 )
 async def test_every_text_is_judged_and_what_cannot_be_is_refused(prompt: Prompt) -> None:
     with pytest.raises(RequestError) as refused:
-        await check_prompts(SCREEN, (TextPrompt(text="fine"), prompt))
+        await check_input(SCREEN, asked(TextPrompt(text="fine"), prompt))
     assert refused.value.status == 400
     assert refused.value.should_retry is False
     assert "secret" not in str(refused.value).lower()
 
 
+async def test_what_an_answer_must_look_like_is_judged() -> None:
+    form = OutputFormat(kind="json_schema", text='{"const": "a secret"}')
+    with pytest.raises(RequestError) as refused:
+        await check_input(SCREEN, asked(TextPrompt(text="fine"), form=form))
+    assert refused.value.code == "guardrails.blocked"
+
+
 async def test_what_is_allowed_passes() -> None:
-    await check_prompts(SCREEN, (chat(content="secretary"), TextPrompt(text="")))
+    fine = OutputFormat(kind="regex", text="yes|no")
+    await check_input(SCREEN, asked(chat(content="secretary"), TextPrompt(text=""), form=fine))
 
 
 async def test_a_box_without_guardrails_takes_token_ids() -> None:
-    await check_prompts(Screen(), (TokenPrompt(token_ids=(1,)),))
+    await check_input(Screen(), asked(TokenPrompt(token_ids=(1,))))

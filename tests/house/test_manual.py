@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from appliance.config_file import key_paths
-from gateway.wire import openai_chat, openai_completions
+from gateway.wire import anthropic, openai_chat, openai_completions, openai_responses
 from gateway.wire.openai_params import UNSUPPORTED_SPELLINGS
 from tests.house.source import ROOT, modules, tree_of
 
@@ -111,6 +111,8 @@ def test_every_configuration_key_is_explained() -> None:
             openai_completions.CompletionRequest,
             openai_completions.UNSUPPORTED | UNSUPPORTED_SPELLINGS,
         ),
+        ("Responses", openai_responses.ResponseRequest, openai_responses.UNSUPPORTED),
+        ("Messages", anthropic.MessagesRequest, anthropic.UNSUPPORTED),
     ],
 )
 def test_every_parameter_is_said_to_be_honoured_or_refused(

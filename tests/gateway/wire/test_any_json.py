@@ -13,10 +13,10 @@ from appliance.errors import RequestError
 from appliance.tokens import TokenizeRequest
 from gateway.wire import (
     anthropic,
-    errors,
     openai_chat,
     openai_completions,
     openai_embeddings,
+    openai_errors,
     openai_responses,
     vllm_tokens,
 )
@@ -59,7 +59,7 @@ def check_outcome(route: Any, body: bytes) -> None:
         decoded = route.decode(body)
     except RequestError as error:
         assert 400 <= error.status < 500
-        assert set(json.loads(errors.to_answer(error).body)) == {"error"}
+        assert set(json.loads(openai_errors.to_answer(error).body)) == {"error"}
         assert SECRET not in error.message
         assert SECRET not in (error.param or "")
     else:

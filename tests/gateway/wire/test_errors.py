@@ -14,7 +14,8 @@ from litestar.exceptions import (
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from appliance.errors import CatalogueError, EngineError, HisarError, RequestError, StoreError
-from gateway.wire.errors import ErrorAnswer, to_answer
+from gateway.wire.errors import ErrorAnswer
+from gateway.wire.openai_errors import to_answer
 
 LEAK = "/var/lib/hisar postgresql://user:pass@db Traceback"
 

@@ -1,16 +1,14 @@
 """The bytes of a stream."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
-
-import pytest
 
 from appliance.errors import RequestError
 from appliance.generation import ChoiceFinished, FinishReason, GenerationEvent, TextDelta
 from gateway.wire import openai_chat, openai_completions
 from gateway.wire.call import Call
-from gateway.wire.sse import DONE, HEADERS, PING, error_ending, with_pings
+from gateway.wire.openai_errors import DONE, to_ending
+from gateway.wire.sse import HEADERS
 
 Iterate = Callable[[Iterable[GenerationEvent]], AsyncIterator[GenerationEvent]]
 
@@ -65,50 +63,6 @@ async def test_nothing_follows_the_ending(
     assert chunks[-1].endswith(DONE)
 
 
-async def test_a_ping_fills_every_silence_and_nothing_is_lost() -> None:
-    gate = asyncio.Event()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"a"
-        await gate.wait()
-        yield b"b"
-
-    stream = with_pings(chunks(), every_s=0.001)
-    assert await anext(stream) == b"a"
-    assert await anext(stream) == PING
-    assert await anext(stream) == PING
-    gate.set()
-    assert [chunk async for chunk in stream if chunk != PING] == [b"b"]
-
-
-async def test_an_error_between_pings_reaches_the_reader() -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"a"
-        raise RequestError("request.cancelled", "gone", status=499)
-
-    stream = with_pings(chunks(), every_s=60)
-    assert await anext(stream) == b"a"
-    with pytest.raises(RequestError):
-        await anext(stream)
-
-
-async def test_a_reader_that_leaves_ends_the_source() -> None:
-    ended = asyncio.Event()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        try:
-            await asyncio.Event().wait()
-            yield b"never"
-        finally:
-            ended.set()
-
-    stream = with_pings(chunks(), every_s=0.001)
-    assert await anext(stream) == PING
-    await stream.aclose()  # type: ignore[attr-defined]
-    async with asyncio.timeout(5):
-        await ended.wait()
-
-
 def test_a_stream_may_be_neither_cached_nor_held_back() -> None:
     assert HEADERS["content-type"].startswith("text/event-stream")
     assert HEADERS["cache-control"] == "no-cache"
@@ -116,6 +70,6 @@ def test_a_stream_may_be_neither_cached_nor_held_back() -> None:
 
 
 def test_a_broken_stream_still_says_done() -> None:
-    ending = error_ending(RequestError("request.cancelled", "gone", status=499))
+    ending = to_ending(RequestError("request.cancelled", "gone", status=499))
     assert ending.startswith(b'data: {"error":')
     assert ending.endswith(DONE)
