@@ -38,7 +38,8 @@ class ModelFile(Struct, frozen=True, kw_only=True):
 class ModelSpec(Struct, frozen=True, kw_only=True):
     """A model in the library. `main_file` is what the runner opens; empty for weightless runners.
 
-    `context_tokens` 0 means: as the model's own file says.
+    `context_tokens` 0 means: as the model's own file says. `trained_tokens` is the context that the
+    file names, `kv_bytes_per_token` what a token of a running sequence takes; 0: not known.
     """
 
     name: str
@@ -49,6 +50,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     licence: str = ""
     context_tokens: int = 0
     created_at: int = 0
+    trained_tokens: int = 0
+    kv_bytes_per_token: int = 0
 
     @property
     def size_bytes(self) -> int:

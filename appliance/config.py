@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from appliance.identity import Limits
 
 PositiveInt = Annotated[int, Meta(ge=1)]
+SecondsOrNever = Annotated[float, Meta(ge=0)]
 CountOrAuto = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -31,13 +32,18 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The motor. 0 means: choose by the machine and the model."""
+    """The motor. 0 means: choose by the machine and the model; of `keep_alive_s`: for ever.
+
+    Models to preload stay in memory; others leave when unused for `keep_alive_s`, or for others.
+    """
 
     preload: tuple[str, ...] = ("smollm2:135m",)
     num_threads: CountOrAuto = 0
     num_slots: CountOrAuto = 0
     context_tokens: CountOrAuto = 0
     step_tokens: CountOrAuto = 0
+    keep_alive_s: SecondsOrNever = 300.0
+    memory_bytes: CountOrAuto = 0
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """What keeps a worker alive: start, wait until it is ready, notice its end, start the next.
 
-    starting ──Ready──> ready ──gone──> restarting ──delay──> starting
-        └── Refused, or too many failed starts in a row ──> failed
+    waiting ──room──> starting ──Ready──> ready ──gone──> restarting ──delay──> starting
+                          └── Refused, or too many failed starts in a row ──> failed
     any ──> draining ──last request ended──> stopped          any ──> stopped
 
 In the last three `failure` says why no further worker is started.
@@ -12,6 +12,7 @@ import logging
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from appliance.generation import Failed
@@ -26,6 +27,7 @@ _log: Final = logging.getLogger(__name__)
 class ReplicaState(StrEnum):
     """Where a replica stands."""
 
+    WAITING = "waiting"
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
@@ -61,7 +63,10 @@ class Watcher(Protocol):
 
 
 class Keeper:
-    """Keeps one worker alive."""
+    """Keeps one worker alive, once `room` says how many bytes its keys and values may take.
+
+    `load_s` is how long the latest start took, from the wish to readiness.
+    """
 
     def __init__(
         self,
@@ -69,8 +74,9 @@ class Keeper:
         patience: Patience,
         watcher: Watcher,
         command: tuple[str, ...] = COMMAND,
+        room: asyncio.Future[int] | None = None,
     ) -> None:
-        self.state = ReplicaState.STARTING
+        self.state = ReplicaState.STARTING if room is None else ReplicaState.WAITING
         self.failure: Failed | None = None
         self.facts: ModelFacts | None = None
         self.restarts = Restarts(policy=patience.restarts)
@@ -78,7 +84,10 @@ class Keeper:
         self._patience = patience
         self._watcher = watcher
         self._command = command
+        self._room = room
         self._loop = asyncio.get_running_loop()
+        self._wanted_at = self._loop.time()
+        self.load_s = 0.0
         # Set while "is the model in memory?" has an answer: yes, or never again.
         self._settled = asyncio.Event()
         self._became_ready: asyncio.Future[float] = self._loop.create_future()
@@ -119,6 +128,9 @@ class Keeper:
         )
 
     async def _keep_alive(self) -> None:
+        if self._room is not None:
+            kv_room_bytes = await self._room
+            self._options = msgspec.structs.replace(self._options, kv_room_bytes=kv_room_bytes)
         while self.failure is None:
             ready_for_s = await self._live_once()
             if self.failure is None:
@@ -176,6 +188,7 @@ class Keeper:
         _log.info("%s is ready", self._options.model)
         self.facts = message.facts
         self.state = ReplicaState.READY
+        self.load_s = self._loop.time() - self._wanted_at
         self._became_ready.set_result(self._loop.time())
         self._settled.set()
         self._watcher.on_ready()
@@ -186,6 +199,7 @@ class Keeper:
     def _on_closed(self) -> None:
         if self.failure is None:
             self.state = ReplicaState.RESTARTING
+            self._wanted_at = self._loop.time()
             self.facts = None
             self._settled.clear()
         self._watcher.on_lost()

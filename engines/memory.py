@@ -1,28 +1,24 @@
 """Which models are in memory: loaded on first use, each once, and let go of on command.
 
 A model that could not be loaded stays listed as failed, so that requests fail at once and say why,
-until it is loaded anew or another model of its name is put in the library.
+until it is loaded anew or another model of its name is put in the library. Who makes room for whom
+is decided in `engines.residents`.
 """
 
 import asyncio
-import logging
 import os
-from typing import Final
 
 from appliance.catalogue import Library, ModelSpec
 from appliance.config import Config
-from appliance.devices import take_inventory
 from appliance.errors import EngineError, HisarError
 from appliance.generation import Failed
 from engines.keeper import Patience
-from engines.placement import require_room
 from engines.protocol import ModelFacts, Status
 from engines.refusals import to_error
-from engines.replica import DRAINING, UNLOADED, Replica
+from engines.replica import DRAINING, Replica
+from engines.residents import Residents
 from engines.routes import Receiver
 from engines.worker_process import WorkerOptions
-
-_log: Final = logging.getLogger(__name__)
 
 
 class Memory:
@@ -32,8 +28,7 @@ class Memory:
         self._library = library
         self._config = config
         self._patience = patience
-        self._replicas: dict[str, Replica] = {}
-        self._specs: dict[str, ModelSpec] = {}
+        self._residents = Residents(config.engine)
         self._is_draining = False
         self._behind: set[Receiver] = set()
 
@@ -45,67 +40,69 @@ class Memory:
         """
         if self._is_draining:
             raise to_error(DRAINING)
-        replica = self._replicas.get(model)
-        if replica is not None and not replica.has_failed:
-            return replica
+        resident = self._residents.find(model)
+        if resident is not None and not resident.replica.has_failed:
+            return resident.replica
         spec = self._library.get(model)
-        if replica is None or spec != self._specs[model]:
-            replica = self._replicas[model] = self._start(spec)
-            self._specs[model] = spec
-        return replica
+        if resident is None or spec != resident.spec:
+            resident = self._residents.admit(spec, lambda room: self._start(spec, room))
+        return resident.replica
 
     async def load(self, model: str) -> ModelFacts:
         """Wait until a model is in memory; one that had failed gets a new chance.
 
         Raises as `lease` does, and EngineError where the model cannot be loaded.
         """
-        known = self._replicas.get(model)
-        if known is not None and known.has_failed:
-            del self._replicas[model]
+        known = self._residents.find(model)
+        if known is not None and known.replica.has_failed:
+            self._residents.forget(model)
         return await self.lease(model).loaded()
 
     async def unload(self, model: str) -> None:
         """Let a model go; its requests fail. Raises EngineError `engine.not_loaded`."""
-        replica = self._replicas.pop(model, None)
-        if replica is None:
+        resident = self._residents.find(model)
+        if resident is None:
             raise EngineError("engine.not_loaded", f"the model {model!r} is not in memory")
-        await replica.stop(UNLOADED)
+        await asyncio.wait({self._residents.let_go(resident)})
 
     def abort(self, key: str) -> None:
         """Stop a request, if any replica has it."""
-        any(replica.abort(key) for replica in self._replicas.values())
+        any(replica.abort(key) for replica in self._residents.replicas)
 
     def abort_all_of(self, receiver: Receiver) -> None:
         """Stop every request of a receiver that is gone."""
-        for replica in self._replicas.values():
+        for replica in self._residents.replicas:
             replica.abort_all_of(receiver)
 
     def hold_for(self, receiver: Receiver) -> None:
         """Let the engines wait until a receiver that has fallen behind catches up."""
         self._behind.add(receiver)
-        for replica in self._replicas.values():
+        for replica in self._residents.replicas:
             replica.pause()
 
     def stop_holding_for(self, receiver: Receiver) -> None:
         """A receiver has caught up or is gone."""
         self._behind.discard(receiver)
         if not self._behind:
-            for replica in self._replicas.values():
+            for replica in self._residents.replicas:
                 replica.resume()
 
     async def status(self, call_id: int) -> Status:
         """How every replica stands."""
-        replicas = await asyncio.gather(*(r.status() for r in self._replicas.values()))
-        return Status(call_id=call_id, host_pid=os.getpid(), replicas=tuple(replicas))
+        replicas = await asyncio.gather(*(r.status() for r in self._residents.replicas))
+        return Status(
+            call_id=call_id,
+            host_pid=os.getpid(),
+            replicas=tuple(replicas),
+            num_evictions=self._residents.num_evictions,
+        )
 
     async def drain(self, *, within_s: float) -> None:
         """Take nothing new, let running requests end within the bound, and end every worker."""
         self._is_draining = True
-        await asyncio.gather(*(r.drain(within_s=within_s) for r in self._replicas.values()))
+        await self._residents.close(within_s=within_s)
 
-    def _start(self, spec: ModelSpec) -> Replica:
-        free_bytes = take_inventory().memory.available_bytes
-        require_room(spec.name, model_bytes=spec.size_bytes, free_bytes=free_bytes)
+    def _start(self, spec: ModelSpec, room: asyncio.Future[int]) -> Replica:
         engine = self._config.engine
         options = WorkerOptions(
             model=spec.name,
@@ -117,8 +114,7 @@ class Memory:
             step_tokens=engine.step_tokens,
             log_level=self._config.logs.level,
         )
-        _log.info("%s is being loaded", spec.name)
-        return Replica(options, self._patience)
+        return Replica(options, self._patience, room=room)
 
 
 def failed_by(error: HisarError) -> Failed:

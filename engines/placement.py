@@ -1,25 +1,40 @@
-"""Whether a model fits: byte arithmetic only, no machine is asked here.
+"""Whether a model fits, and who has to go for it: byte arithmetic only, no machine is asked."""
 
-The host counts what it can see, the weights; a runner, which knows its keys and values, counts
-again and refuses by the same rule.
-"""
-
+from collections.abc import Iterable
 from typing import Final
+
+from msgspec import Struct
 
 from appliance.errors import EngineError
 
-# What a worker takes before its weights: 30 MB with the echo engine, 130 MB with llama.cpp.
-WORKER_BYTES: Final = 192 * 1024 * 1024
 _MIB: Final = 1024 * 1024
 
 
-def require_room(model: str, *, model_bytes: int, free_bytes: int) -> None:
+class Occupant(Struct, frozen=True, kw_only=True):
+    """A model in memory that may be let go, idle since a time of the host's clock."""
+
+    model: str
+    held_bytes: int
+    idle_since: float
+
+
+def require_room(model: str, *, needed_bytes: int, free_bytes: int) -> None:
     """Raises EngineError `engine.does_not_fit`, naming what is needed and what is free."""
-    needed_bytes = WORKER_BYTES + model_bytes
     if needed_bytes > free_bytes:
         raise EngineError(
             "engine.does_not_fit",
             f"the model {model!r} needs {needed_bytes // _MIB} MiB of memory"
-            f" and {free_bytes // _MIB} MiB are free",
+            f" and {max(0, free_bytes) // _MIB} MiB are free",
             hint="unload another model, or choose a smaller one",
         )
+
+
+def choose_evictions(idle: Iterable[Occupant], missing_bytes: int) -> tuple[str, ...]:
+    """The models to let go of, those idle for longest first; none where all would not be enough."""
+    chosen: list[str] = []
+    for occupant in sorted(idle, key=lambda each: each.idle_since):
+        if missing_bytes <= 0:
+            break
+        chosen.append(occupant.model)
+        missing_bytes -= occupant.held_bytes
+    return tuple(chosen) if missing_bytes <= 0 else ()

@@ -170,7 +170,10 @@ class SchedulerStats(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
-    """How one worker stands. `call_id` 0: sent unasked, when something changed."""
+    """How one worker stands. `call_id` 0: sent unasked, when something changed.
+
+    `load_s` is how long its latest start took, from the wish to readiness, room made included.
+    """
 
     call_id: int = 0
     model: str = ""
@@ -180,14 +183,16 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
     resident_bytes: int = 0
     facts: ModelFacts | None = None
     stats: SchedulerStats = SchedulerStats()
+    load_s: float = 0.0
 
 
 class Status(Struct, frozen=True, kw_only=True, tag="status"):
-    """How a host stands, replica by replica."""
+    """How a host stands, replica by replica, and how often a model made room for another."""
 
     call_id: int
     host_pid: int
     replicas: tuple[ReplicaStatus, ...]
+    num_evictions: int = 0
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):

@@ -20,6 +20,6 @@ def to_refused(call_id: int, error: HisarError) -> Refused:
 
 def to_error(said: Refused | Failed) -> EngineError | RequestError:
     """The error that this stands for; the caller's own fault where it names a field."""
-    if isinstance(said, Refused) and said.param is not None:
+    if said.param is not None:
         return RequestError(said.code, said.message, status=_BAD_REQUEST, param=said.param)
     return EngineError(said.code, said.message, retry_after_s=said.retry_after_s)

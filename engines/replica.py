@@ -6,10 +6,13 @@ those it had begun fail at once; those still waiting stay.
 
 import asyncio
 import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 import psutil
+from msgspec import Struct
 
 from appliance.errors import EngineError
 from appliance.generation import Failed, GenerationRequest
@@ -48,6 +51,11 @@ LOST: Final = Failed(
 STARTING: Final = Failed(
     code="engine.replica_starting", message="the model is still being loaded", retry_after_s=5.0
 )
+NO_ROOM: Final = Failed(
+    code="engine.memory_busy",
+    message="models that are in use hold the memory that this model needs",
+    retry_after_s=5.0,
+)
 DRAINING: Final = Failed(
     code="engine.draining", message="the engine host is shutting down", retry_after_s=1.0
 )
@@ -62,11 +70,20 @@ OVERLOADED: Final = Failed(
 
 
 class Replica:
-    """Passes requests to one worker, and its events back to where the requests came from."""
+    """Passes requests to one worker, and its events back to where the requests came from.
+
+    Its worker starts once `room` is done. `on_idle` is called when nobody uses it any more.
+    """
 
     def __init__(
-        self, options: WorkerOptions, patience: Patience, command: tuple[str, ...] = COMMAND
+        self,
+        options: WorkerOptions,
+        patience: Patience,
+        command: tuple[str, ...] = COMMAND,
+        *,
+        room: asyncio.Future[int] | None = None,
     ) -> None:
+        self.on_idle: Callable[[], None] = lambda: None
         self._model = options.model
         self._patience = patience
         self._routes = Routes()
@@ -76,12 +93,24 @@ class Replica:
         self._questions: dict[int, asyncio.Future[Reply]] = {}
         self._call_ids = itertools.count(1)
         self._loop = asyncio.get_running_loop()
-        self._keeper = Keeper(options, patience, self, command)
+        # Those who wait for the model to be in memory, or for an answer to a question.
+        self._num_waiting_callers = 0
+        self._keeper = Keeper(options, patience, self, command, room)
 
     @property
     def has_failed(self) -> bool:
         """Whether the model could not be loaded and is not being tried again."""
         return self._keeper.state is ReplicaState.FAILED
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody has a request in it, or waits for it."""
+        return bool(self._routes or self._num_waiting_callers)
+
+    @property
+    def private_bytes(self) -> int:
+        """Memory that its worker has taken from what the machine has free."""
+        return memory_of(self._keeper.worker.pid).private_bytes
 
     def submit(self, key: str, request: GenerationRequest, route: Route) -> None:
         """Start a request, or let it wait. It is answered over `route`, also when it fails here.
@@ -96,19 +125,21 @@ class Replica:
         elif self._keeper.state is ReplicaState.READY:
             self._send(key, request)
         else:
-            timer = self._loop.call_later(
-                self._patience.request_waits_s, self._fail, [key], STARTING
-            )
+            timer = self._loop.call_later(self._patience.request_waits_s, self._stop_waiting, key)
             self._waiting[key] = (request, timer)
 
     async def ask(self, question: Question) -> Reply:
         """What the model says, once it is in memory. Raises EngineError, RequestError."""
-        try:
-            # Not wait_for: between the news and the question the worker could be lost.
-            async with asyncio.timeout(self._patience.request_waits_s):
-                await self.loaded()
-        except TimeoutError:
-            raise to_error(STARTING) from None
+        with self._in_use():
+            try:
+                # Not wait_for: between the news and the question the worker could be lost.
+                async with asyncio.timeout(self._patience.request_waits_s):
+                    await self._keeper.loaded()
+            except TimeoutError:
+                raise to_error(self._why_not_ready) from None
+            return await self._ask(question)
+
+    async def _ask(self, question: Question) -> Reply:
         call_id = next(self._call_ids)
         self._send_question(Ask(call_id=call_id, question=question))
         answered: asyncio.Future[Reply] = self._loop.create_future()
@@ -146,7 +177,8 @@ class Replica:
 
     async def loaded(self) -> ModelFacts:
         """Wait until the model is in memory. Raises EngineError where it never will be."""
-        return await self._keeper.loaded()
+        with self._in_use():
+            return await self._keeper.loaded()
 
     async def status(self) -> ReplicaStatus:
         """How it stands; the last known figures where the worker is too busy to answer."""
@@ -158,9 +190,10 @@ class Replica:
             state=keeper.state.value,
             pid=pid,
             restarts=keeper.restarts.num_deaths,
-            resident_bytes=resident_bytes(pid),
+            resident_bytes=memory_of(pid).resident_bytes,
             facts=keeper.facts,
             stats=self._stats,
+            load_s=keeper.load_s,
         )
 
     async def drain(self, *, within_s: float) -> None:
@@ -190,6 +223,7 @@ class Replica:
         """The worker says something about its requests or about itself."""
         if isinstance(message, Events):
             self._routes.deliver(message.batch)
+            self._tell_if_idle()
         elif isinstance(message, Answer):
             self._settle(message.call_id, message.reply)
         elif isinstance(message, Refused):
@@ -249,6 +283,28 @@ class Replica:
             if timer is not None:
                 timer.cancel()
         self._routes.deliver([(key, failure) for key in keys])
+        self._tell_if_idle()
+
+    def _stop_waiting(self, key: str) -> None:
+        self._fail([key], self._why_not_ready)
+
+    @property
+    def _why_not_ready(self) -> Failed:
+        return NO_ROOM if self._keeper.state is ReplicaState.WAITING else STARTING
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Not idle for the length of the block."""
+        self._num_waiting_callers += 1
+        try:
+            yield
+        finally:
+            self._num_waiting_callers -= 1
+            self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self.is_busy:
+            self.on_idle()
 
     async def _ask_worker(self) -> None:
         """Let the worker renew its figures, within a short bound."""
@@ -261,9 +317,19 @@ class Replica:
         self._asked.pop(call_id, None)
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory a process holds; 0 for one that is gone."""
+class ProcessMemory(Struct, frozen=True):
+    """Memory of a process: all it uses, and the part that is no copy of a file."""
+
+    resident_bytes: int
+    private_bytes: int
+
+
+def memory_of(pid: int) -> ProcessMemory:
+    """What a process holds; nothing for one that is gone."""
     try:
-        return int(psutil.Process(pid).memory_info().rss) if pid else 0
+        told = psutil.Process(pid).memory_info() if pid else None
     except psutil.NoSuchProcess:
-        return 0
+        told = None
+    if told is None:
+        return ProcessMemory(0, 0)
+    return ProcessMemory(told.rss, told.rss - getattr(told, "shared", 0))

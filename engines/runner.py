@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class RunnerOptions(Struct, frozen=True, kw_only=True):
-    """How a runner shall be started. 0 means: choose by the machine and the model."""
+    """How a runner shall be started. 0 means: choose by the machine and the model.
+
+    `kv_room_bytes` is the memory that keys and values may take.
+    """
 
     model: str
     path: Path
@@ -30,6 +33,7 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     num_slots: int = 0
     num_threads: int = 0
     step_tokens: int = 0
+    kv_room_bytes: int = 0
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

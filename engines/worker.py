@@ -201,6 +201,7 @@ def parse_arguments(words: Seq[str]) -> argparse.Namespace:
     parser.add_argument("--path", type=Path, required=True)
     for name in ("--context-tokens", "--num-slots", "--num-threads", "--step-tokens"):
         parser.add_argument(name, type=int, default=0)
+    parser.add_argument("--kv-room-bytes", type=int, default=0)
     parser.add_argument("--log-level", choices=get_args(LogLevel), default="info")
     return parser.parse_args(words)
 

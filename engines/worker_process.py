@@ -41,6 +41,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     num_slots: int = 0
     num_threads: int = 0
     step_tokens: int = 0
+    kv_room_bytes: int = 0
     log_level: str = "info"
 
 
@@ -55,6 +56,7 @@ def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
         "--num-slots": options.num_slots,
         "--num-threads": options.num_threads,
         "--step-tokens": options.step_tokens,
+        "--kv-room-bytes": options.kv_room_bytes,
         "--log-level": options.log_level,
     }
     return tuple(str(word) for pair in named.items() for word in pair)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.errors import EngineError
+from appliance.footprint import DEFAULT_CONTEXT_TOKENS
 from engines.llamacpp.batch import Batch
 from engines.llamacpp.kv_cells import KvCells
-from engines.llamacpp.sizing import DEFAULT_CONTEXT_TOKENS
 from engines.llamacpp.tokenizer import LlamaTokenizer
 from engines.llamacpp.weights import read_metadata
 from engines.protocol import ModelFacts

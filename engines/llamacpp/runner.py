@@ -135,7 +135,8 @@ def start(options: RunnerOptions) -> LlamaRunner | LlamaEmbedder:
     pooling = find_pooling(model)
     if pooling is not None:
         return LlamaEmbedder(model, pooling, options, facts.context_length)
-    sizes = choose_sizes(options, facts, psutil.virtual_memory().available)
+    room_bytes = options.kv_room_bytes or psutil.virtual_memory().available
+    sizes = choose_sizes(options, facts, room_bytes)
     return LlamaRunner(model, sizes, options)
 
 

@@ -5,10 +5,10 @@ from typing import Final
 from msgspec import Struct
 
 from appliance.errors import ConfigError, MachineError
+from appliance.footprint import DEFAULT_CONTEXT_TOKENS
 from engines.llamacpp.gguf_check import GgufFacts
 from engines.runner import RunnerOptions
 
-DEFAULT_CONTEXT_TOKENS: Final = 4096
 MAX_DEFAULT_SLOTS: Final = 16
 # The part of the available memory that keys and values may take when nobody says how many slots.
 _MEMORY_SHARE: Final = 0.25

@@ -78,11 +78,13 @@ async def start(door: Door) -> AsyncIterator[Callable[..., Replica]]:
     """Starts replicas of a scripted worker; stops them at the end."""
     started: list[Replica] = []
 
-    def start(behaviour: str, **patience: float) -> Replica:
+    def start(
+        behaviour: str, room: asyncio.Future[int] | None = None, **patience: float
+    ) -> Replica:
         options = WorkerOptions(model="m", runner="scripted", path=door.path)
         command = (sys.executable, str(Path(__file__).with_name("scripted_worker.py")), behaviour)
         waits = Patience(restarts=QUICK, worker_leaves_s=0.1, **patience)
-        started.append(Replica(options, waits, command))
+        started.append(Replica(options, waits, command, room=room))
         return started[-1]
 
     yield start
@@ -105,7 +107,7 @@ def test_the_command_line_names_every_option() -> None:
     )
     assert " ".join(arguments(options, 7)) == (
         "--fd 7 --runner echo --model a b --path /x y --context-tokens 1 --num-slots 2"
-        " --num-threads 3 --step-tokens 0 --log-level info"
+        " --num-threads 3 --step-tokens 0 --kv-room-bytes 0 --log-level info"
     )
 
 
@@ -144,6 +146,49 @@ async def test_a_request_waits_for_a_worker_only_so_long(
     gateway.submit(start("ready", request_waits_s=0.05), "a")
     await until(lambda: gateway.events)
     assert gateway.failure("a") == "engine.replica_starting"
+
+
+async def test_a_model_without_room_starts_no_worker_and_says_why(
+    start: Callable[..., Replica], gateway: Gateway
+) -> None:
+    room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    replica = start("ready", room, request_waits_s=0.05)
+    gateway.submit(replica, "a")
+    await until(lambda: gateway.events)
+    assert gateway.failure("a") == "engine.memory_busy"
+    with pytest.raises(EngineError) as caught:
+        await replica.ask(QUESTION)
+    assert caught.value.code == "engine.memory_busy"
+    status = await replica.status()
+    assert (status.state, status.pid) == ("waiting", 0)
+
+
+async def test_a_worker_starts_when_its_model_has_room(
+    start: Callable[..., Replica], door: Door
+) -> None:
+    room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    replica = start("ready", room)
+    loading = asyncio.create_task(replica.loaded())
+    door.open()
+    room.set_result(1)
+    await loading
+    assert (await replica.status()).load_s > 0
+
+
+async def test_it_is_idle_when_the_last_who_used_it_is_done(
+    start: Callable[..., Replica], gateway: Gateway, door: Door
+) -> None:
+    replica = start("ready")
+    times_idle: list[bool] = []
+    replica.on_idle = lambda: times_idle.append(replica.is_busy)
+    gateway.submit(replica, "a")
+    loading = asyncio.create_task(replica.loaded())
+    await asyncio.sleep(0)
+    assert replica.is_busy
+    door.open()
+    await loading
+    await until(lambda: "a" in gateway.events)
+    assert times_idle == [False]
 
 
 async def test_a_request_id_in_use_is_a_broken_protocol(

@@ -46,7 +46,8 @@ def test_a_model_that_only_embeds_is_asked_for_no_text() -> None:
     engine = Engine(runner)
     engine.ask("hello")
     engine.run()
-    assert engine.failure("r").code == "request.model_cannot_generate"
+    failed = engine.failure("r")
+    assert (failed.code, failed.param) == ("request.model_cannot_generate", "model")
 
 
 def test_no_delta_ever_holds_half_a_character(engine: Engine) -> None:
