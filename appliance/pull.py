@@ -5,16 +5,12 @@ next pull of that name goes on from there.
 """
 
 import errno
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from appliance.catalogue import Library, ModelFile, ModelSpec, checked_name
@@ -25,6 +21,7 @@ from appliance.progress import Progress, Silent
 from appliance.sources.download import without_secrets
 from appliance.sources.fetching import Fetched, Fetching, digest_of, free_bytes
 from appliance.sources.registry import fetch
+from appliance.weights_check import WeightsFacts, check_weights
 
 _DISK_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 _MAY_NOT_WRITE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -80,8 +77,8 @@ def pull(
             ),
         )
         _check_digests(order, fetched, folder)
-        _check_weights(fetched, folder)
-        spec = _spec(name, order, fetched)
+        facts = _check_weights(fetched, folder)
+        spec = _spec(name, order, fetched, facts)
         _sweep(folder, spec)
         library.add(spec)
     return spec
@@ -155,35 +152,18 @@ def _check_digests(order: Order, fetched: Fetched, folder: Path) -> None:
             )
 
 
-def _check_weights(fetched: Fetched, folder: Path) -> None:
-    """Have a GGUF's header read by a process of its own: a broken one must not end this one."""
+def _check_weights(fetched: Fetched, folder: Path) -> WeightsFacts:
     if fetched.runner != "llamacpp":
-        return
+        return WeightsFacts()
     path = folder / fetched.main_file
-    done = subprocess.run(
-        [sys.executable, "-m", "engines.llamacpp.gguf_check", os.fspath(path)],
-        capture_output=True,
-        check=False,
-    )
-    if complaint := _complaint(done.stdout):
-        path.unlink(missing_ok=True)
-        raise CatalogueError(
-            "model.file_broken",
-            f"{path.name} cannot be used: {complaint}",
-            hint="nothing was added; take the file from its source again",
-        )
-
-
-def _complaint(verdict: bytes) -> str:
-    """What the check found wrong; empty where it found the file sound."""
     try:
-        broken = msgspec.json.decode(verdict)["broken"]
-        return f"{broken['what']} (byte {broken['offset']})" if broken else ""
-    except (ValueError, KeyError, TypeError):  # it was ended by a limit before it could say
-        return "its header cannot be read"
+        return check_weights(path)
+    except CatalogueError:
+        path.unlink(missing_ok=True)
+        raise
 
 
-def _spec(name: str, order: Order, fetched: Fetched) -> ModelSpec:
+def _spec(name: str, order: Order, fetched: Fetched, facts: WeightsFacts) -> ModelSpec:
     return ModelSpec(
         name=name,
         runner=fetched.runner,
@@ -192,6 +172,8 @@ def _spec(name: str, order: Order, fetched: Fetched) -> ModelSpec:
         source=_without_secrets(order.source),
         licence=order.licence or fetched.licence,
         created_at=int(time.time()),
+        trained_tokens=facts.context_length,
+        kv_bytes_per_token=facts.kv_bytes_per_token,
     )
 
 

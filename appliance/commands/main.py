@@ -21,6 +21,7 @@ VERBS: Final = {
     "chat": ("appliance.commands.chat:chat", "Talk with a model in the terminal."),
     "run": ("appliance.commands.run:run", "Ask a model one question."),
     "models": ("appliance.commands.models:models", "Fetch, list and remove models."),
+    "fit": ("appliance.commands.fit:fit", "What a model would take in memory."),
     "keys": ("appliance.commands.keys:keys", "Make, list and revoke API keys."),
     "config": ("appliance.commands.config:config", "Check and show the configuration."),
     "status": ("appliance.commands.status:status", "How the running box stands."),

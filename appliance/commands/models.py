@@ -137,9 +137,9 @@ def show_model(name: str, as_json: bool) -> None:
         return
     for key, value in facts.items():
         if key != "files":
-            click.echo(f"{key:15} {value}")
+            click.echo(f"{key:18} {value}")
     for file in library.get(name).files:
-        click.echo(f"{'file':15} {file.path}  {megabytes(file.size_bytes)}  sha256:{file.sha256}")
+        click.echo(f"{'file':18} {file.path}  {megabytes(file.size_bytes)}  sha256:{file.sha256}")
 
 
 @models.command("rm")
@@ -196,6 +196,8 @@ def _facts(library: Library, spec: ModelSpec) -> dict[str, object]:
         "licence": spec.licence,
         "source": spec.source,
         "context_tokens": spec.context_tokens,
+        "trained_tokens": spec.trained_tokens,
+        "kv_bytes_per_token": spec.kv_bytes_per_token,
         "created_at": spec.created_at,
         "path": str(library.path_of(spec)),
         "files": spec.files,

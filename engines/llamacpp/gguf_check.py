@@ -49,6 +49,7 @@ _STRING_ARRAYS: Final = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
 class GgufFacts(Struct, frozen=True, kw_only=True):
     """What the header of a sound file says. 0 and "" where it says nothing.
 
+    An encoder is a model that sees a whole text at once and remembers nothing of it.
     `num_kv_heads` has one number a block. `key_length` and `value_length` are numbers per head.
     """
 
@@ -65,18 +66,22 @@ class GgufFacts(Struct, frozen=True, kw_only=True):
     vocabulary_size: int = 0
     num_parts: int = 1
     chat_template: str = ""
+    is_encoder: bool = False
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of 16-bit keys and values that one token takes in all blocks."""
+        if self.is_encoder:
+            return 0
         return 2 * sum(self.num_kv_heads) * (self.key_length + self.value_length)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The one line of output: exactly one of the two is set."""
+    """The one line of output: exactly one of the first two is set."""
 
     facts: GgufFacts | None = None
     broken: Broken | None = None
+    kv_bytes_per_token: int = 0
 
 
 def check(source: BinaryIO) -> GgufFacts:
@@ -168,6 +173,7 @@ def _facts(pairs: Pairs) -> GgufFacts:
         vocabulary_size=tokens.length if isinstance(tokens, ArrayOf) else 0,
         num_parts=max(1, number("split.count", 1)),
         chat_template=template if isinstance(template, str) else "",
+        is_encoder=pairs.get(f"{architecture}.attention.causal") is False,
     )
 
 
@@ -182,7 +188,8 @@ def judge(path: Path) -> Verdict:
     """The verdict on a file that can be opened. Raises OSError for one that cannot."""
     with path.open("rb") as source:
         try:
-            return Verdict(facts=check(source))
+            facts = check(source)
+            return Verdict(facts=facts, kv_bytes_per_token=facts.kv_bytes_per_token)
         except BrokenFileError as error:
             return Verdict(broken=error.broken)
 
