@@ -20,7 +20,17 @@ from appliance.secrets import load_secrets
 from appliance.store.key_cache import KeyCache
 from appliance.store.store import open_store
 from engines.client import EngineClient
-from gateway.api import chat, completions, health, messages, metrics, models, responses
+from gateway.api import (
+    chat,
+    completions,
+    embeddings,
+    health,
+    messages,
+    metrics,
+    models,
+    responses,
+    tokens,
+)
 from gateway.auth.access import Access
 from gateway.auth.api_keys import ApiKeys
 from gateway.box import Box
@@ -83,6 +93,9 @@ def build_app(box: Box) -> ASGIApp:
             completions.create_completion,
             responses.create_response,
             messages.create_message,
+            embeddings.create_embeddings,
+            tokens.cut_into_tokens,
+            tokens.put_together,
             models.list_models,
             models.show_model,
             health.live,

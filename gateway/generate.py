@@ -5,7 +5,8 @@ generate, screen the answer, encode, settle
 
 What a step refuses is raised as a HisarError and becomes the answer in `serve`, or, once the answer
 has begun, an error inside it. Settling is the way out of the `with` block in `serve`: it waits for
-nothing, and nothing gets past it.
+nothing, and nothing gets past it. Engines are asked other things in the same way: those calls share
+these steps up to the engine and have their own last ones (`gateway/questions.py`).
 """
 
 import logging
@@ -20,11 +21,11 @@ from litestar.types import Scope as Connection
 from appliance.errors import HisarError
 from appliance.generation import GenerationEvent
 from appliance.identity import Scope
-from gateway.asking import to_call, to_received, to_request
 from gateway.beginning import once_begun
 from gateway.box import Box
 from gateway.context import context_of
 from gateway.exchange import Exchange
+from gateway.handover import to_call, to_received, to_request
 from gateway.lease import Lease
 from gateway.limits.cost import estimate_prompt_tokens
 from gateway.limits.headers import to_headers

@@ -67,6 +67,11 @@ class Lease:
             self._note(event)
             yield replace(event, usage=self.usage) if isinstance(event, Finished) else event
 
+    def finish(self, usage: Usage) -> None:
+        """The engine has done what was asked at once, without events."""
+        self._is_finished = True
+        self.usage = usage
+
     @property
     def outcome(self) -> Outcome:
         """How the call ended."""

@@ -7,9 +7,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from appliance.embedding import EmbeddingRequest, Embeddings
+from appliance.embedding import EmbeddingInput, Embeddings
 from gateway.wire import schema
 from gateway.wire.body import read_object
+from gateway.wire.call import Asked
 from gateway.wire.openai_params import ModelName, check_model
 from gateway.wire.openai_prompts import PromptList, PromptText, to_prompts
 from gateway.wire.schema import invalid_parameter
@@ -36,10 +37,11 @@ class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     user: str | None = None
 
 
-class DecodedEmbedding(Struct, frozen=True, kw_only=True):
-    """A request body, checked and translated, and how its answer writes vectors."""
+class AskedEmbeddings(Asked, frozen=True, kw_only=True):
+    """A request for vectors, and how its answer writes them."""
 
-    request: EmbeddingRequest
+    prompts: tuple[EmbeddingInput, ...]
+    dimensions: int | None
     encoding: Encoding
 
 
@@ -67,27 +69,29 @@ class WireEmbeddings(Struct, frozen=True, kw_only=True):
     usage: EmbeddingUsage
 
 
-def decode(body: bytes) -> DecodedEmbedding:
+def decode(body: bytes) -> AskedEmbeddings:
     """The request that a body holds. Raises RequestError (400)."""
     request = schema.check(read_object(body), EmbeddingBody, _EXPECTED)
     check_model(request.model)
     inputs = to_prompts(request.input, "input")
     if len(inputs) > MAX_INPUTS:
         raise invalid_parameter("input", f"expected at most {MAX_INPUTS} inputs")
-    return DecodedEmbedding(
-        request=EmbeddingRequest(model=request.model, inputs=inputs, dimensions=request.dimensions),
+    return AskedEmbeddings(
+        model=request.model,
+        prompts=inputs,
+        dimensions=request.dimensions,
         encoding=request.encoding_format or "float",
     )
 
 
-def encode(embeddings: Embeddings, model: str, encoding: Encoding) -> bytes:
+def encode(embeddings: Embeddings, asked: AskedEmbeddings) -> bytes:
     """The answer, which repeats the model by the name it was asked for."""
     usage = EmbeddingUsage(embeddings.usage.prompt_tokens, embeddings.usage.prompt_tokens)
     data = [
-        WireEmbedding(index=index, embedding=_to_wire(vector, encoding))
+        WireEmbedding(index=index, embedding=_to_wire(vector, asked.encoding))
         for index, vector in enumerate(embeddings.vectors)
     ]
-    return msgspec.json.encode(WireEmbeddings(data=data, model=model, usage=usage))
+    return msgspec.json.encode(WireEmbeddings(data=data, model=asked.model, usage=usage))
 
 
 def _to_wire(vector: bytes, encoding: Encoding) -> tuple[float, ...] | str:

@@ -5,10 +5,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from appliance.generation import ChatPrompt, TextPrompt
-from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from appliance.generation import ChatPrompt, TextPrompt, TokenPrompt
+from appliance.tokens import Detokenized, Tokenized
 from gateway.wire import openai_messages, schema
 from gateway.wire.body import read_object
+from gateway.wire.call import Asked
 from gateway.wire.openai_messages import Turn, tidy_messages, to_messages
 from gateway.wire.openai_params import ModelName, TokenId, check_model
 from gateway.wire.openai_tools import ChatTools, to_tools
@@ -41,6 +42,19 @@ class DetokenizeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: list[TokenId]
 
 
+class AskedTokens(Asked, frozen=True, kw_only=True):
+    """One prompt, whose tokens are wanted."""
+
+    prompts: tuple[TextPrompt | ChatPrompt]
+    adds_special_tokens: bool
+
+
+class AskedText(Asked, frozen=True, kw_only=True):
+    """Tokens, whose text is wanted."""
+
+    prompts: tuple[TokenPrompt]
+
+
 class WireTokens(Struct, frozen=True):
     """The tokens of a prompt; `max_model_len` is how many the model's context holds."""
 
@@ -55,16 +69,16 @@ class WireText(Struct, frozen=True):
     prompt: str
 
 
-def decode(body: bytes) -> TokenizeRequest:
+def decode(body: bytes) -> AskedTokens:
     """The request that a body of /tokenize holds. Raises RequestError (400)."""
     fields = read_object(body)
     schema.take_unsupported(fields, UNSUPPORTED)
     tidy_messages(fields.get("messages"))
     request = schema.check(fields, TokenizeBody, _EXPECTED)
     check_model(request.model)
-    return TokenizeRequest(
+    return AskedTokens(
         model=request.model,
-        prompt=_to_prompt(request),
+        prompts=(_to_prompt(request),),
         adds_special_tokens=request.add_special_tokens is not False,
     )
 
@@ -75,11 +89,12 @@ def encode(tokenized: Tokenized) -> bytes:
     return msgspec.json.encode(WireTokens(len(ids), tokenized.context_tokens, ids))
 
 
-def decode_tokens(body: bytes) -> DetokenizeRequest:
+def decode_tokens(body: bytes) -> AskedText:
     """The request that a body of /detokenize holds. Raises RequestError (400)."""
     request = schema.check(read_object(body), DetokenizeBody)
     check_model(request.model)
-    return DetokenizeRequest(model=request.model, token_ids=tuple(request.tokens))
+    prompt = TokenPrompt(token_ids=tuple(request.tokens))
+    return AskedText(model=request.model, prompts=(prompt,))
 
 
 def encode_text(detokenized: Detokenized) -> bytes:

@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from appliance.config_file import key_paths
-from gateway.wire import anthropic, openai_chat, openai_completions, openai_responses
+from gateway.wire import (
+    anthropic,
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    openai_responses,
+    vllm_tokens,
+)
 from gateway.wire.openai_params import UNSUPPORTED_SPELLINGS
 from tests.house.source import ROOT, modules, tree_of
 
@@ -113,6 +120,9 @@ def test_every_configuration_key_is_explained() -> None:
         ),
         ("Responses", openai_responses.ResponseRequest, openai_responses.UNSUPPORTED),
         ("Messages", anthropic.MessagesRequest, anthropic.UNSUPPORTED),
+        ("Embeddings", openai_embeddings.EmbeddingBody, {}),
+        ("Tokenize", vllm_tokens.TokenizeBody, vllm_tokens.UNSUPPORTED),
+        ("Detokenize", vllm_tokens.DetokenizeBody, {}),
     ],
 )
 def test_every_parameter_is_said_to_be_honoured_or_refused(

@@ -10,10 +10,16 @@ import pytest
 from openai import OpenAI
 from openai.types import embedding_create_params as params
 
-from appliance.embedding import EmbeddingInput, EmbeddingRequest, Embeddings
+from appliance.embedding import EmbeddingInput, Embeddings
 from appliance.errors import RequestError
 from appliance.generation import TextPrompt, TokenPrompt, Usage
-from gateway.wire.openai_embeddings import MAX_INPUTS, EmbeddingBody, decode, encode
+from gateway.wire.openai_embeddings import (
+    MAX_INPUTS,
+    AskedEmbeddings,
+    EmbeddingBody,
+    decode,
+    encode,
+)
 
 VECTORS = ((1.0, -0.5, 0.25), (0.1, 2.0**-126, 3.0))
 
@@ -32,7 +38,7 @@ def client() -> Iterator[OpenAI]:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         decoded = decode(request.read())
-        whole = encode(embeddings, decoded.request.model, decoded.encoding)
+        whole = encode(embeddings, decoded)
         return httpx2.Response(200, content=whole, headers={"content-type": "application/json"})
 
     with OpenAI(
@@ -70,8 +76,7 @@ def test_both_encodings_hold_the_same_numbers(client: OpenAI) -> None:
 )
 def test_an_input_comes_in_four_shapes(sent: Any, inputs: tuple[EmbeddingInput, ...]) -> None:
     decoded = decode(body(input=sent, dimensions=64, user="u", encoding_format=None))
-    assert decoded.request == EmbeddingRequest(model="m", inputs=inputs, dimensions=64)
-    assert decoded.encoding == "float"
+    assert decoded == AskedEmbeddings(model="m", prompts=inputs, dimensions=64, encoding="float")
 
 
 @pytest.mark.parametrize(

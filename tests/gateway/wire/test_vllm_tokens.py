@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from appliance.errors import RequestError
-from appliance.generation import ChatPrompt, Message, TextPrompt, Tool
-from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
+from appliance.generation import ChatPrompt, Message, TextPrompt, TokenPrompt, Tool
+from appliance.tokens import Detokenized, Tokenized
 from gateway.wire.vllm_tokens import decode, decode_tokens, encode, encode_text
 
 TALK = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -19,14 +19,16 @@ def body(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize("sent", ["hi", "", "<|im_end|>"])
 def test_a_text_is_taken_as_it_stands(sent: str) -> None:
-    assert decode(body(prompt=sent)) == TokenizeRequest(model="m", prompt=TextPrompt(text=sent))
+    decoded = decode(body(prompt=sent))
+    assert (decoded.model, decoded.prompts) == ("m", (TextPrompt(text=sent),))
+    assert decoded.adds_special_tokens
     assert not decode(body(prompt=sent, add_special_tokens=False)).adds_special_tokens
 
 
 def test_a_chat_is_taken_as_it_would_be_answered() -> None:
     tools = [{"type": "function", "function": {"name": "find"}}]
-    request = decode(body(messages=TALK, tools=tools, add_generation_prompt=True))
-    assert request.prompt == ChatPrompt(
+    (prompt,) = decode(body(messages=TALK, tools=tools, add_generation_prompt=True)).prompts
+    assert prompt == ChatPrompt(
         messages=(Message(role="system", content="Be brief."), Message(role="user", content="hi")),
         tools=(Tool(name="find"),),
     )
@@ -61,8 +63,8 @@ def test_tokens_are_counted() -> None:
 
 
 def test_tokens_become_text_again() -> None:
-    assert decode_tokens(body(tokens=[5, 6])) == DetokenizeRequest(model="m", token_ids=(5, 6))
-    assert decode_tokens(body(tokens=[])).token_ids == ()
+    assert decode_tokens(body(tokens=[5, 6])).prompts == (TokenPrompt(token_ids=(5, 6)),)
+    assert decode_tokens(body(tokens=[])).prompts == (TokenPrompt(token_ids=()),)
     assert json.loads(encode_text(Detokenized(text="ğ"))) == {"prompt": "ğ"}
     for tokens in ([-1], ["5"], "5", None, [2**31]):
         with pytest.raises(RequestError):

@@ -1,4 +1,4 @@
-"""What a call says to others: to the record, to the engine, and of itself in its own answer."""
+"""What a call hands over: to the record, to the engine, and of itself to its own answer."""
 
 from appliance.audit.record import Received
 from appliance.generation import GenerationRequest
