@@ -135,9 +135,22 @@ async def test_an_error_before_the_answer_is_a_response_and_after_it_an_event() 
 
 
 async def test_an_error_is_told_in_the_dialect_of_the_address() -> None:
+    error = EngineError("engine.host_lost", "gone")
     server = Server()
-    await server.exchange("/v1/messages").refuse(EngineError("engine.host_lost", "gone"), {})
+    await server.exchange("/v1/messages").refuse(error, {})
     assert json.loads(server.sent[1]["body"])["type"] == "error"
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"event: a\ndata: {}\n\n"
+        raise error
+
+    server = Server()
+    exchange = server.exchange("/v1/messages")
+    with pytest.raises(EngineError):
+        await exchange.send_stream(broken(), {})
+    await exchange.refuse(error, {})
+    assert server.sent[-1]["body"].startswith(b"event: error\n")
+    assert server.sent[-1]["more_body"] is False
 
 
 @pytest.mark.parametrize(
