@@ -3,6 +3,7 @@
     models/<folder>/manifest.json     the ModelSpec, written last: a folder without one is no model
     models/<folder>/<files>
     models/.pulls/<folder>/           what an unfinished pull has fetched so far
+    models/.optimise/<folder>/        where copies in other formats are made and measured
     models/.locks/<folder>            held while a model is being changed
 
 A model appears and disappears by one rename, so a reader never meets half of one.
@@ -22,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.errors import CatalogueError
+from appliance.optimise_records import Optimisation
 
 MANIFEST: Final = "manifest.json"
 _MAX_FOLDER_BYTES: Final = 200
@@ -40,6 +42,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
 
     `context_tokens` 0 means: as the model's own file says. `trained_tokens` is the context that the
     file names, `kv_bytes_per_token` what a token of a running sequence takes; 0: not known.
+    `optimisation` says why `main_file` is, or is not, the file that the model came with.
     """
 
     name: str
@@ -52,11 +55,20 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     created_at: int = 0
     trained_tokens: int = 0
     kv_bytes_per_token: int = 0
+    optimisation: Optimisation | None = None
 
     @property
     def size_bytes(self) -> int:
         """What the model takes on disk."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def weights_bytes(self) -> int:
+        """What a runner opens: all files, but only one of the original and its copy."""
+        if self.optimisation is None or self.main_file == self.optimisation.original_file:
+            return self.size_bytes
+        original = self.optimisation.original_file
+        return sum(file.size_bytes for file in self.files if file.path != original)
 
 
 class BrokenModel(Struct, frozen=True, kw_only=True):
@@ -113,6 +125,10 @@ class Library:
         """Where the files of a model are gathered before it is added; kept between tries."""
         return self.root / ".pulls" / folder_name(name)
 
+    def workshop(self, name: str) -> Path:
+        """Where copies of a model are made and measured; nothing in it lasts."""
+        return self.root / ".optimise" / folder_name(name)
+
     def lock(self, name: str) -> Path:
         """The file to hold while a model is being changed."""
         return self.root / ".locks" / folder_name(name)
@@ -121,17 +137,28 @@ class Library:
         """Turn the staging folder into the model, in one step, in the place of an older one."""
         staged = self.staging(spec.name)
         staged.mkdir(parents=True, exist_ok=True)
-        manifest = staged / MANIFEST
-        with manifest.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(spec), indent=2))
-            file.flush()
-            os.fsync(file.fileno())
+        _write(spec, staged / MANIFEST)
         self._move_away(self.folder(spec.name))
         staged.rename(self.folder(spec.name))
 
+    def replace(self, spec: ModelSpec) -> None:
+        """Let a model that is here be another selection of the files that lie in its folder.
+
+        One rename; then the files that the new manifest does not name are deleted.
+        """
+        folder = self.folder(spec.name)
+        new = folder / f"{MANIFEST}.new"
+        _write(spec, new)
+        new.replace(folder / MANIFEST)
+        wanted = {folder / MANIFEST, *(folder / file.path for file in spec.files)}
+        for path in folder.rglob("*"):
+            if path.is_file() and path not in wanted:
+                path.unlink()
+
     def remove(self, name: str) -> None:
         """Delete a model and what an unfinished pull of it left. Raises `model.not_found`."""
-        moved = [self._move_away(self.folder(name)), self._move_away(self.staging(name))]
+        places = (self.folder(name), self.staging(name), self.workshop(name))
+        moved = [self._move_away(place) for place in places]
         if not any(moved):
             raise self._not_found(name)
 
@@ -157,6 +184,13 @@ class Library:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`hisar models list` shows what is here"
         return CatalogueError("model.not_found", f"there is no model {name!r} here", hint=hint)
+
+
+def _write(spec: ModelSpec, path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(spec), indent=2))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def checked_name(name: str) -> str:

@@ -40,7 +40,7 @@ def measure(spec: ModelSpec, *, context_tokens: int = 0, num_slots: int = 0) -> 
     tokens, slots = context_tokens or usual, num_slots or 1
     slot_tokens = -(-tokens // _PIECE_TOKENS) * _PIECE_TOKENS
     return Footprint(
-        weights_bytes=spec.size_bytes,
+        weights_bytes=spec.weights_bytes,
         kv_bytes=spec.kv_bytes_per_token * slot_tokens * slots,
         context_tokens=tokens,
         num_slots=slots,

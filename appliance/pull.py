@@ -62,7 +62,7 @@ def pull(
     Raises CatalogueError and MachineError, with nothing added.
     """
     name = checked_name(order.name)
-    with _alone(library, name):
+    with alone(library, name):
         if here := _already_here(library, name, order.expected):
             return here
         folder = library.staging(name)
@@ -107,19 +107,19 @@ def _already_here(library: Library, name: str, expected: tuple[ModelFile, ...]) 
         verify(library, spec, in_full=True)
     except CatalogueError:
         return None
-    return spec if expected and spec.files == expected else None
+    return spec if expected and set(expected) <= set(spec.files) else None
 
 
 @contextmanager
-def _alone(library: Library, name: str) -> Iterator[None]:
-    """Keep other pulls of this model out, and say plainly what the disk refuses."""
+def alone(library: Library, name: str) -> Iterator[None]:
+    """Keep others that would change this model out, and say plainly what the disk refuses."""
     try:
         with hold(library.lock(name)):
             yield
     except HeldElsewhereError as held:
         raise CatalogueError(
             "model.busy",
-            f"the model {name!r} is being fetched by process {held.pid}",
+            f"the model {name!r} is being fetched or optimised by process {held.pid}",
             hint="wait until it is done",
         ) from held
     except OSError as error:
