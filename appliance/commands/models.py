@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from appliance.catalogue import Library, ModelSpec
+from appliance.commands.optimise import optimise_model, show_optimisation
 from appliance.commands.show import print_json, print_table, progress
 from appliance.environment import read_environment
 from appliance.errors import CatalogueError, UsageError
@@ -27,6 +28,9 @@ def _library() -> Library:
 @click.group()
 def models() -> None:
     """Fetch, list and remove models."""
+
+
+models.add_command(optimise_model)
 
 
 @models.command("pull")
@@ -136,10 +140,13 @@ def show_model(name: str, as_json: bool) -> None:
         print_json(facts)
         return
     for key, value in facts.items():
-        if key != "files":
+        if key not in {"files", "optimisation"}:
             click.echo(f"{key:18} {value}")
-    for file in library.get(name).files:
+    spec = library.get(name)
+    for file in spec.files:
         click.echo(f"{'file':18} {file.path}  {megabytes(file.size_bytes)}  sha256:{file.sha256}")
+    if spec.optimisation is not None:
+        show_optimisation(spec.optimisation)
 
 
 @models.command("rm")
@@ -201,4 +208,5 @@ def _facts(library: Library, spec: ModelSpec) -> dict[str, object]:
         "created_at": spec.created_at,
         "path": str(library.path_of(spec)),
         "files": spec.files,
+        "optimisation": spec.optimisation,
     }
