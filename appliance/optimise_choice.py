@@ -15,6 +15,8 @@ from appliance.optimise_records import FormatResult, Profile
 
 MAX_LOSS: Final = 0.05
 MIN_GAIN: Final = 1.05
+# Rounds on a quiet machine differ by about a tenth.
+MAX_QUIET_SPREAD: Final = 1.3
 
 
 def choose_format(
@@ -38,6 +40,12 @@ def is_good_enough(result: FormatResult, original: FormatResult, max_loss: float
         result.perplexity <= (1 + max_loss) * original.perplexity
         and result.equal_tokens >= 1 - 2 * max_loss
     )
+
+
+def widest_spread(results: Sequence[FormatResult]) -> float:
+    """The fastest over the slowest round of the figure where they differ most."""
+    speeds = [speed for one in results for speed in (*one.decode.values(), one.prompt)]
+    return max(speed.highest / speed.lowest for speed in speeds)
 
 
 def _alone(result: FormatResult) -> float:

@@ -11,7 +11,7 @@ from appliance.config_file import load
 from appliance.environment import read_environment
 from appliance.machine import require_writable
 from appliance.optimise import optimise, restore
-from appliance.optimise_choice import MAX_LOSS
+from appliance.optimise_choice import MAX_LOSS, MAX_QUIET_SPREAD, widest_spread
 from appliance.optimise_records import (
     MOST_SEQUENCES,
     Effort,
@@ -95,11 +95,13 @@ def show_figures(note: Optimisation) -> None:
     print_table(header, [_row(result) for result in note.results])
     for left_out in note.left_out:
         click.echo(f"{left_out.format} was left out: {left_out.reason}")
-    if note.is_requantised:
+    if (spread := widest_spread(note.results)) > MAX_QUIET_SPREAD:
         click.echo(
-            "The original is quantised itself: a copy's loss comes on top of what it had lost,"
-            " and no copy can be better."
+            f"The machine was not quiet: rounds differ by up to {spread:.1f} times. Measure again"
+            " when nothing else runs."
         )
+    if note.is_requantised:
+        click.echo("The original is quantised itself: a copy's loss comes on top of its own.")
 
 
 def _row(result: FormatResult) -> tuple[str, ...]:

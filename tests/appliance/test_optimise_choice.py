@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from appliance.optimise_choice import MAX_LOSS, choose_format, is_good_enough
+from appliance.optimise_choice import MAX_LOSS, choose_format, is_good_enough, widest_spread
 from appliance.optimise_records import FormatResult, Profile, Speed
 
 
@@ -63,6 +64,12 @@ def test_the_prompt_counts_for_balanced_alone() -> None:
     reader = result("reader", (100, 100, 300))
     assert choose_format([ORIGINAL, reader], "balanced") == reader
     assert choose_format([ORIGINAL, reader], "throughput") == ORIGINAL
+
+
+def test_the_widest_spread_tells_a_busy_machine() -> None:
+    uneven = structs.replace(ORIGINAL, prompt=Speed(median=100, lowest=50, highest=150))
+    assert widest_spread([ORIGINAL]) == 1
+    assert widest_spread([ORIGINAL, uneven]) == 3
 
 
 _SPEED = st.floats(0.1, 1e5)
