@@ -104,6 +104,7 @@ async def test_a_host_that_drains_answers_what_it_was_asked(
     async with connected(home.engine_socket) as client:
         await client.load("echo")
         asked = asyncio.create_task(client.embed(embedding(*["words " * 2000] * 50)))
+        await asyncio.sleep(0)  # It is on the wire first: an answer to the next says it has come.
         await client.tokenize(TokenizeRequest(model="echo", prompt=TextPrompt(text="x")))
         status, _ = await asyncio.to_thread(host.stop)
         assert status == 0
