@@ -58,6 +58,11 @@ _EXPECTED: Final = {
 }
 
 
+# Each turn costs a control token or two, so no context here holds more; and the time to tokenise
+# a rendered prompt grows with the square of its turns (0.4 s at 2,500, 68 s at 40,000).
+MAX_TURNS: Final = 2048
+
+
 class ChatRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of POST /v1/chat/completions.
 
@@ -65,7 +70,7 @@ class ChatRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields
     answer: they label a call for somebody else's dashboard, and the prefix cache needs no key.
     """
 
-    messages: Annotated[list[Turn], Meta(min_length=1)]
+    messages: Annotated[list[Turn], Meta(min_length=1, max_length=MAX_TURNS)]
     tools: ChatTools | None = None
     tool_choice: ChatToolChoice | None = None
     parallel_tool_calls: bool | None = None
