@@ -26,7 +26,7 @@ from gateway.wire.call import Call, Decoded
 from gateway.wire.json_schema import SchemaObject, to_schema_text
 from gateway.wire.openai_params import MAX_TOKEN_ID, ModelName, StopText, check_model
 from gateway.wire.parts import gather
-from gateway.wire.schema import Unsupported
+from gateway.wire.schema import MAX_TURNS, Unsupported
 from gateway.wire.sse import encode_events
 
 UNSUPPORTED: Final = {
@@ -79,7 +79,7 @@ class MessagesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     model: ModelName
     max_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
-    messages: Annotated[list[Turn], Meta(min_length=1)]
+    messages: Annotated[list[Turn], Meta(min_length=1, max_length=MAX_TURNS)]
     system: Text | None = None
     stop_sequences: Annotated[list[StopText], Meta(max_length=16)] | None = None
     stream: bool | None = None

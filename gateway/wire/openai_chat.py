@@ -28,7 +28,7 @@ from gateway.wire.openai_params import (
     wants_usage,
 )
 from gateway.wire.openai_tools import ChatToolChoice, ChatTools, to_tool_choice, to_tools
-from gateway.wire.schema import Unsupported, invalid_parameter
+from gateway.wire.schema import MAX_TURNS, Unsupported, invalid_parameter
 from gateway.wire.sse import encode_events
 
 _OLDER_TOOLS: Final = "send `tools` and `tool_choice`"
@@ -56,11 +56,6 @@ _EXPECTED: Final = {
     **openai_messages.EXPECTED,
     **openai_params.EXPECTED,
 }
-
-
-# Each turn costs a control token or two, so no context here holds more; and the time to tokenise
-# a rendered prompt grows with the square of its turns (0.4 s at 2,500, 68 s at 40,000).
-MAX_TURNS: Final = 2048
 
 
 class ChatRequest(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):

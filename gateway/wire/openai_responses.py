@@ -27,7 +27,7 @@ from gateway.wire.openai_responses_answer import to_response
 from gateway.wire.openai_responses_stream import ResponseFrames
 from gateway.wire.openai_tools import ResponseToolChoice, ResponseTools, to_tool_choice, to_tools
 from gateway.wire.parts import gather
-from gateway.wire.schema import Unsupported, invalid_parameter
+from gateway.wire.schema import MAX_TURNS, Unsupported, invalid_parameter
 from gateway.wire.sse import encode_events
 
 _STATELESS: Final = "nothing is stored here; send the whole conversation as `input`"
@@ -86,7 +86,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     model: ModelName
-    input: str | Annotated[list[Item], Meta(min_length=1)]
+    input: str | Annotated[list[Item], Meta(min_length=1, max_length=MAX_TURNS)]
     instructions: str | None = None
     max_output_tokens: TokenCount | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None

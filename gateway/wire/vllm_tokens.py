@@ -13,7 +13,7 @@ from gateway.wire.call import Asked
 from gateway.wire.openai_messages import Turn, tidy_messages, to_messages
 from gateway.wire.openai_params import ModelName, TokenId, check_model
 from gateway.wire.openai_tools import ChatTools, to_tools
-from gateway.wire.schema import Unsupported, invalid_parameter, missing_parameter
+from gateway.wire.schema import MAX_TURNS, Unsupported, invalid_parameter, missing_parameter
 
 UNSUPPORTED: Final = {
     "add_generation_prompt": Unsupported("a chat is counted as it would be answered", (True,)),
@@ -30,7 +30,7 @@ class TokenizeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     model: ModelName
     prompt: str | None = None
-    messages: Annotated[list[Turn], Meta(min_length=1)] | None = None
+    messages: Annotated[list[Turn], Meta(min_length=1, max_length=MAX_TURNS)] | None = None
     tools: ChatTools | None = None
     add_special_tokens: bool | None = None
 

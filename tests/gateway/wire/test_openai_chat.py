@@ -1,6 +1,5 @@
 """What becomes of a chat request."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -379,11 +378,3 @@ def test_a_message_that_cannot_be_honoured_is_refused_by_its_path(
 def test_errors_are_written_in_json_words(chat_body: Body) -> None:
     assert refusal(chat_body(seed="x")).message == "seed: expected an integer or null, got a string"
     assert refusal(chat_body(temperature=3)).message == "temperature: expected a number <= 2.0"
-
-
-def test_more_turns_than_a_context_holds_are_refused_at_the_door() -> None:
-    turn = {"role": "user", "content": ""}
-    body = json.dumps({"model": "m", "messages": [turn] * 2049}).encode()
-    with pytest.raises(RequestError) as refused:
-        decode(body)
-    assert (refused.value.status, refused.value.param) == (400, "messages")
