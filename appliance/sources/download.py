@@ -50,8 +50,14 @@ class _ChangedError(Exception):
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user, password, query and fragment: fit for a message or a manifest."""
-    parts = urlsplit(url)
+    """The URL without user, password, query and fragment: fit for a message or a manifest.
+
+    Of what is no URL nothing is left but its scheme.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition(":")[0] + ":"
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
@@ -83,7 +89,10 @@ def download(client: "httpx.Client", remote: Remote, target: Path, fetching: Fet
 
 
 def _with_patience(client: "httpx.Client", remote: Remote, target: Path, fetching: Fetching) -> str:
-    """Fetch to the partial file, taking a broken connection up again. The sha256 of the whole."""
+    """Fetch to the partial file, taking a broken connection up again. The sha256 of the whole.
+
+    Raises CatalogueError `model.source_invalid` or `model.source_unreachable`.
+    """
     import httpx
 
     problem = ""
@@ -93,7 +102,11 @@ def _with_patience(client: "httpx.Client", remote: Remote, target: Path, fetchin
             return _fetch(client, remote, target, fetching)
         except _ChangedError:
             _forget(target)
-        except (httpx.TransportError, httpx.InvalidURL, httpx.TooManyRedirects) as error:
+        except httpx.InvalidURL as error:
+            raise CatalogueError(
+                "model.source_invalid", f"{without_secrets(remote.url)} is no web address: {error}"
+            ) from error
+        except (httpx.TransportError, httpx.TooManyRedirects) as error:
             problem = f": {error}" if str(error) else f": {type(error).__name__}"
     raise CatalogueError(
         "model.source_unreachable",

@@ -14,6 +14,8 @@ _MODULES: Final = {
     "http": "appliance.sources.web",
     "https": "appliance.sources.web",
 }
+# What lies on this machine is not gone on with when bringing it in was interrupted.
+_HERE: Final = {"echo", "file"}
 # The web source reads its reference as a whole URL.
 _WHOLE: Final = {"http", "https"}
 
@@ -22,6 +24,11 @@ def scheme_of(source: str) -> str:
     """The scheme of a reference such as `hf:org/name`; empty where it has none that is known."""
     scheme, colon, _ = source.partition(":")
     return scheme if colon and scheme in _MODULES else ""
+
+
+def is_remote(source: str) -> bool:
+    """Whether the model comes from elsewhere, so that what has arrived of it is worth keeping."""
+    return scheme_of(source) not in _HERE
 
 
 def fetch(source: str, fetching: Fetching) -> Fetched:

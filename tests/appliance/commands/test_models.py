@@ -1,5 +1,6 @@
 """`hisar models`, without a network."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,58 @@ def test_a_home_that_cannot_be_made_is_one_clear_line(hisar: Hisar) -> None:
     assert str(hisar.home) in done.stderr
     assert "home.unwritable" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_existing_model_is_not_replaced_in_silence(hisar: Hisar, weights: Path) -> None:
+    hisar("models", "import", "echo:", "--name", "mine")
+    done = hisar("models", "import", str(weights), "--name", "mine")
+    assert done.returncode == 66
+    assert "model.exists" in done.stderr
+    assert "--replace" in done.stderr
+    assert hisar.json("models", "show", "mine")["runner"] == "echo"
+    hisar("models", "import", str(weights), "--name", "mine", "--replace")
+    assert hisar.json("models", "show", "mine")["runner"] == "llamacpp"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["import", ""], "model.source_invalid"),
+        (["import", "/dev/zero"], "model.source_invalid"),
+        (["import", "echo:", "--name", ""], "model.name_invalid"),
+        (["import", "hf:org/name"], "usage.wrong_verb"),
+        (["pull", ""], "model.unknown"),
+        (["pull", "echo", "--name", ""], "model.name_invalid"),
+        (["pull", "https://[::1"], "model.source_invalid"),
+        (["pull", "https://host:x/a.gguf"], "model.source_invalid"),
+        (["pull", "https:///a.gguf"], "model.source_invalid"),
+        (["pull", "https://[::1", "--name", "x"], "model.source_invalid"),
+        (["pull", "https://a\u2028b/x.gguf"], "model.source_invalid"),
+        (["show", ""], "model.not_found"),
+        (["rm", ""], "model.name_invalid"),
+    ],
+)
+def test_what_names_no_model_is_refused_at_once(
+    hisar: Hisar, arguments: list[str], code: str
+) -> None:
+    done = hisar("models", *arguments)
+    assert done.returncode in {2, 66}
+    assert code in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(hisar.home.glob("models/.pulls/*"))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(hisar: Hisar, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    done = hisar("models", "import", str(tmp_path / "pipe.gguf"))
+    assert done.returncode == 66
+    assert "model.source_invalid" in done.stderr
+
+
+@pytest.mark.parametrize("sha256", ["", "abc", "z" * 64])
+def test_what_is_no_digest_pins_nothing_and_is_refused(
+    hisar: Hisar, weights: Path, sha256: str
+) -> None:
+    assert hisar("models", "import", str(weights), "--sha256", sha256).returncode == 2
+    assert hisar("models", "pull", "smollm2:135m", "--sha256", "0" * 64).returncode == 2
+    assert not hisar.home.exists()

@@ -1,5 +1,6 @@
 """Models from this machine's disk come in without copying where that can be had."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -79,3 +80,66 @@ def test_a_path_that_is_not_there_is_named_as_it_was_written(
         local.fetch(str(missing), fetching)
     assert refused.value.code == "model.source_not_found"
     assert str(missing) in refused.value.message
+
+
+def test_an_empty_path_is_not_the_present_folder(fetching: Fetching) -> None:
+    with pytest.raises(CatalogueError) as refused:
+        local.fetch("", fetching)
+    assert refused.value.code == "model.source_invalid"
+
+
+def test_what_could_be_read_for_ever_is_no_file(tmp_path: Path, fetching: Fetching) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "link.gguf").symlink_to("/dev/zero")
+    for source in (tmp_path / "pipe.gguf", tmp_path / "link.gguf", Path("/dev/zero")):
+        with pytest.raises(CatalogueError) as refused:
+            local.fetch(str(source), fetching)
+        assert refused.value.code == "model.source_invalid"
+
+
+def test_a_copy_ends_where_the_file_ended_when_it_was_begun(
+    original: Path, fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Growing:
+        """Makes the file longer with every piece that is copied of it."""
+
+        def start(self, label: str, total_bytes: int, done_bytes: int) -> None:
+            self.advance(0)
+
+        def advance(self, _num_bytes: int) -> None:
+            with original.open("ab") as file:
+                file.write(b"more")
+
+        def finish(self) -> None:
+            pass
+
+    monkeypatch.setattr(local, "_cloned", lambda *_: False)
+    monkeypatch.setattr(local, "_linked", lambda *_: False)
+    slow = msgspec.structs.replace(fetching, progress=Growing())
+    assert local.fetch(str(original), slow).files[0].size_bytes == 7
+
+
+def test_a_name_that_is_no_text_is_refused(original: Path, fetching: Fetching) -> None:
+    odd = os.fsdecode(os.fsencode(original.with_name("x")) + b"\xff.gguf")
+    Path(odd).write_bytes(b"weights")
+    with pytest.raises(CatalogueError) as refused:
+        local.fetch(odd, fetching)
+    assert refused.value.code == "model.source_invalid"
+    str(refused.value).encode()
+
+
+def test_a_folder_of_everything_is_not_searched_to_its_end(
+    tmp_path: Path, fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_MAX_FILES", 3)
+    for number in range(4):
+        (tmp_path / str(number)).write_bytes(b"")
+    with pytest.raises(CatalogueError) as refused:
+        local.fetch(str(tmp_path), fetching)
+    assert refused.value.code == "model.source_ambiguous"
+
+
+def test_the_home_of_a_user_nobody_knows_is_a_path_that_is_not_there(fetching: Fetching) -> None:
+    with pytest.raises(CatalogueError) as refused:
+        local.fetch("~nobody-knows-me/x.gguf", fetching)
+    assert refused.value.code == "model.source_not_found"
