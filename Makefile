@@ -10,10 +10,11 @@ up:
 	@$(BOOTSTRAP)
 	@exec $(BIN)/hisar up
 
-# What the checks below run with: the environment, PostgreSQL, the small model.
+# What the checks below run with: the environment, PostgreSQL, the small models.
 tools:
 	@$(BOOTSTRAP) --tests
 	@$(BIN)/python -m tests.small_model
+	@$(BIN)/python -m tests.embedding_model
 
 check: format lint types contracts test
 

@@ -2,13 +2,16 @@
 
 import pytest
 
-from tests import small_model
+from tests import embedding_model, small_model
+
+_MODELS = {"model": small_model, "embedding_model": embedding_model}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out tests marked `model` where the small model is not on disk."""
-    needing = [item for item in items if item.get_closest_marker("model")]
-    if needing and not small_model.is_here():
-        reason = f"the small model is not at {small_model.PATH}; `make test` fetches it"
-        for item in needing:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    """Leave out tests marked `model` or `embedding_model` where that model is not on disk."""
+    for mark, model in _MODELS.items():
+        needing = [item for item in items if item.get_closest_marker(mark)]
+        if needing and not model.is_here():
+            reason = f"the model is not at {model.PATH}; `make test` fetches it"
+            for item in needing:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,85 +1,106 @@
-"""A writer of tiny BERT models for embeddings, with weights drawn from a fixed seed."""
+"""A writer of BERT models for embeddings, and a tiny one with weights drawn from a fixed seed."""
 
-import struct
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+from gguf import GGUFWriter, PoolingType, TokenType
+from msgspec import Struct
 from numpy.typing import NDArray
-
-from tests.engines.llamacpp.gguf_files import (
-    BOOL,
-    FLOAT32,
-    INT32,
-    STRING,
-    UINT32,
-    array,
-    pair,
-    text,
-)
 
 CONTEXT_TOKENS = 64
 SIZE = 32
-MEAN, CLS, RANK = 1, 2, 4
+MEAN, CLS, RANK = PoolingType.MEAN, PoolingType.CLS, PoolingType.RANK
 WORDS = ("the", "gold", "of", "north", "south", "snow", "sea", "ship", "a", "b")
-VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\u2581{word}" for word in WORDS))
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CLS_ID, SEP_ID = 2, 3
 _NUM_BLOCKS = 2
 _FFN = 64
 
-Tensors = dict[str, NDArray[np.float32]]
+Tensors: TypeAlias = dict[str, NDArray[np.float32]]
 
 
-def bert(pooling: int | None = MEAN) -> bytes:
-    """The bytes of a GGUF file."""
-    pairs, tensors = _pairs(pooling), _tensors()
-    table, data = b"", b""
-    for name, values in tensors.items():
-        dims = struct.pack(f"<I{values.ndim}Q", values.ndim, *reversed(values.shape))
-        table += text(name) + dims + struct.pack("<IQ", 0, len(data))
-        data += values.tobytes()
-        data += bytes(-len(data) % 32)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs)) + b"".join(pairs) + table
-    return head + bytes(-len(head) % 32) + data
+class Bert(Struct, frozen=True, kw_only=True):
+    """A model: its vocabulary as `vocab.txt` has it, its tensors by their names in GGUF."""
+
+    name: str
+    vocabulary: tuple[str, ...]
+    tensors: Tensors
+    num_blocks: int
+    num_heads: int
+    context_tokens: int
+    pooling: PoolingType | None = MEAN
 
 
-def _pairs(pooling: int | None) -> list[bytes]:
-    numbers = {
-        "block_count": _NUM_BLOCKS,
-        "context_length": CONTEXT_TOKENS,
-        "embedding_length": SIZE,
-        "feed_forward_length": _FFN,
-        "attention.head_count": 4,
-    }
-    if pooling is not None:
-        numbers["pooling_type"] = pooling
-    special = {
-        "unknown_token_id": 1,
-        "bos_token_id": CLS_ID,
-        "seperator_token_id": SEP_ID,
-        "padding_token_id": 0,
-        "mask_token_id": 4,
-        "token_type_count": 2,
-    }
-    kinds = [3] * 5 + [1] * len(WORDS)
-    return [
-        pair("general.architecture", STRING, "bert"),
-        pair("bert.attention.layer_norm_epsilon", FLOAT32, 1e-12),
-        pair("bert.attention.causal", BOOL, False),
-        pair("tokenizer.ggml.model", STRING, "bert"),
-        array("tokenizer.ggml.tokens", STRING, list(VOCABULARY)),
-        array("tokenizer.ggml.token_type", INT32, kinds),
-        *(pair(f"bert.{name}", UINT32, value) for name, value in numbers.items()),
-        *(pair(f"tokenizer.ggml.{name}", UINT32, value) for name, value in special.items()),
-    ]
+def write_bert(path: Path, bert: Bert) -> None:
+    """Write a model as a GGUF file."""
+    writer = GGUFWriter(path, "bert")
+    _add_network(writer, bert)
+    _add_vocabulary(writer, bert.vocabulary)
+    for name, values in bert.tensors.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
-def _tensors() -> Tensors:
+def tiny_bert(pooling: PoolingType | None = MEAN) -> Bert:
+    """A model of two blocks that knows a few words."""
+    return Bert(
+        name="tiny",
+        vocabulary=SPECIAL + WORDS,
+        tensors=_drawn_tensors(),
+        num_blocks=_NUM_BLOCKS,
+        num_heads=4,
+        context_tokens=CONTEXT_TOKENS,
+        pooling=pooling,
+    )
+
+
+def _add_network(writer: GGUFWriter, bert: Bert) -> None:
+    writer.add_name(bert.name)
+    writer.add_block_count(bert.num_blocks)
+    writer.add_context_length(bert.context_tokens)
+    writer.add_embedding_length(bert.tensors["token_embd.weight"].shape[1])
+    writer.add_feed_forward_length(bert.tensors["blk.0.ffn_up.weight"].shape[0])
+    writer.add_head_count(bert.num_heads)
+    writer.add_layer_norm_eps(1e-12)
+    writer.add_causal_attention(False)
+    if bert.pooling is not None:
+        writer.add_pooling_type(bert.pooling)
+
+
+def _add_vocabulary(writer: GGUFWriter, vocabulary: tuple[str, ...]) -> None:
+    at = vocabulary.index
+    writer.add_tokenizer_model("bert")
+    writer.add_token_type_count(2)
+    writer.add_token_list([_to_piece(token) for token in vocabulary])
+    writer.add_token_types(
+        [TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in vocabulary]
+    )
+    writer.add_pad_token_id(at("[PAD]"))
+    writer.add_unk_token_id(at("[UNK]"))
+    writer.add_bos_token_id(at("[CLS]"))
+    writer.add_sep_token_id(at("[SEP]"))
+    writer.add_mask_token_id(at("[MASK]"))
+
+
+def _to_piece(token: str) -> str:
+    """WordPiece marks what goes on inside a word; llama.cpp what begins one."""
+    if token.startswith("[") and token.endswith("]"):
+        return token
+    return token[2:] if token.startswith("##") else f"\u2581{token}"
+
+
+def _drawn_tensors() -> Tensors:
     draw = np.random.default_rng(7)
 
     def weight(*shape: int) -> NDArray[np.float32]:
         return draw.normal(0, 0.3, shape).astype(np.float32)
 
     tensors = {
-        "token_embd.weight": weight(len(VOCABULARY), SIZE),
+        "token_embd.weight": weight(len(SPECIAL + WORDS), SIZE),
         "token_types.weight": weight(2, SIZE),
         "position_embd.weight": weight(CONTEXT_TOKENS, SIZE),
         **_norm("token_embd_norm"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import PoolingType
 from numpy.typing import NDArray
 
 from appliance.errors import CatalogueError, EngineError
@@ -23,12 +24,13 @@ from tests.engines.llamacpp.bert_file import (
     SEP_ID,
     SIZE,
     WORDS,
-    bert,
+    tiny_bert,
+    write_bert,
 )
 
 
-def open_bert(path: Path, pooling: int | None = MEAN) -> LlamaEmbedder:
-    path.write_bytes(bert(pooling))
+def open_bert(path: Path, pooling: PoolingType | None = MEAN) -> LlamaEmbedder:
+    write_bert(path, tiny_bert(pooling))
     runner = start(RunnerOptions(model="tiny", path=path, context_tokens=4096))
     assert isinstance(runner, LlamaEmbedder)
     return runner
@@ -101,7 +103,7 @@ def test_an_encoder_that_does_not_say_is_pooled_by_the_mean(
 
 def test_a_model_that_ranks_is_no_model_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "rank.gguf"
-    path.write_bytes(bert(RANK))
+    write_bert(path, tiny_bert(RANK))
     with pytest.raises(CatalogueError) as caught:
         start(RunnerOptions(model="tiny", path=path))
     assert caught.value.code == "model.not_generative"

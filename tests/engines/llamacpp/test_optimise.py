@@ -12,7 +12,7 @@ from appliance.errors import MachineError
 from appliance.optimise_records import Line, Refusal
 from engines.llamacpp.optimise_copies import Original, make_copies
 from engines.llamacpp.optimise_speed import speed_of
-from tests.engines.llamacpp.bert_file import bert
+from tests.engines.llamacpp.bert_file import tiny_bert, write_bert
 from tests.engines.llamacpp.gguf_files import gguf, write
 
 
@@ -30,7 +30,7 @@ def test_a_broken_file_is_refused_on_the_last_line(tmp_path: Path) -> None:
 
 def test_a_model_that_writes_no_text_has_nothing_to_choose(tmp_path: Path) -> None:
     path = tmp_path / "encoder.gguf"
-    path.write_bytes(bert())
+    write_bert(path, tiny_bert())
     code, line = run(path, tmp_path)
     assert (code, isinstance(line, Refusal) and line.code) == (66, "model.not_optimisable")
     assert list(tmp_path.iterdir()) == [path]
