@@ -51,7 +51,7 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
             and not name.startswith(_TEST_PREFIX)
             and name not in _NAMES
         ),
-        api_key=SecretBytes(api_key.encode()) if api_key else None,
+        api_key=SecretBytes(os.fsencode(api_key)) if api_key else None,
     )
 
 

@@ -46,12 +46,13 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 class GaveUpError(Exception):
-    """A program ended in a way that starting it again cannot mend."""
+    """A program ended in a way that starting it again cannot mend. `said`: all it printed."""
 
-    def __init__(self, program: Program, exit_code: int) -> None:
+    def __init__(self, program: Program, exit_code: int, said: str) -> None:
         super().__init__(f"{program.name} ended with exit code {exit_code}")
         self.program = program
         self.exit_code = exit_code
+        self.said = said
 
 
 class Stop:
@@ -98,12 +99,15 @@ class _Keeper:
         pause_s = _FIRST_PAUSE_S
         while not self._unwanted.is_set():
             started_at = time.monotonic()
+            # The log also holds what earlier runs have printed.
+            log_begin = _prepare_log(self._program.log)
             self._process = await _start(self._program)
             exit_code = await self._process.wait()
             if self._unwanted.is_set():
                 return
             if exit_code in _FINAL:
-                raise GaveUpError(self._program, exit_code)
+                said = _read_from(self._program.log, log_begin)
+                raise GaveUpError(self._program, exit_code, said)
             if time.monotonic() - started_at > _STABLE_S:
                 pause_s = _FIRST_PAUSE_S
             self._tell(f"{self._program.name} {_ending(exit_code)}; starting it again")
@@ -139,8 +143,6 @@ class _Keeper:
 
 
 async def _start(program: Program) -> asyncio.subprocess.Process:
-    program.log.parent.mkdir(parents=True, exist_ok=True)
-    _rotate(program.log)
     with program.log.open("ab") as log:
         return await asyncio.create_subprocess_exec(
             *program.command,
@@ -152,10 +154,22 @@ async def _start(program: Program) -> asyncio.subprocess.Process:
         )
 
 
-def _rotate(log: Path) -> None:
-    with suppress(FileNotFoundError):
-        if log.stat().st_size > _MAX_LOG_BYTES:
-            log.replace(log.with_suffix(log.suffix + ".1"))
+def _prepare_log(log: Path) -> int:
+    """Make its folder, put a long one aside, and say how many bytes it holds."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if not log.exists():
+        return 0
+    num_bytes = log.stat().st_size
+    if num_bytes <= _MAX_LOG_BYTES:
+        return num_bytes
+    log.replace(log.with_suffix(log.suffix + ".1"))
+    return 0
+
+
+def _read_from(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")
 
 
 def _end_with_parent() -> Callable[[], None] | None:

@@ -12,7 +12,7 @@ import click
 
 from appliance.commands.door import Reply, first_model, open_door, stream_chat
 from appliance.commands.show import printable
-from appliance.errors import EngineError
+from appliance.errors import HisarError
 
 if TYPE_CHECKING:
     import httpx
@@ -69,7 +69,7 @@ class _Conversation:
         body = {"model": self._model, "messages": [*self._begin, *self._turns, question]}
         try:
             answer = self._show(stream_chat(self._client, body, Reply()))
-        except EngineError as error:
+        except HisarError as error:
             if not sys.stdin.isatty():
                 raise
             self._console.print(f"\nerror: {error}", style="red", markup=False)

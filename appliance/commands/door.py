@@ -11,7 +11,7 @@ from msgspec import Struct
 from appliance.config import GatewayConfig
 from appliance.config_file import load
 from appliance.environment import Environment, read_environment
-from appliance.errors import EngineError, HisarError, MachineError, UsageError
+from appliance.errors import CatalogueError, EngineError, HisarError, MachineError, UsageError
 from appliance.home import Home
 
 if TYPE_CHECKING:
@@ -56,19 +56,27 @@ def find_base_url(home: Home) -> str:
 def find_key(environment: Environment, key_file: Path | None) -> str:
     """The API key: of the file, else of HISAR_API_KEY, else the one made for this machine's user.
 
-    Raises UsageError `usage.no_key`.
+    Raises UsageError `usage.no_key` or `usage.bad_key`.
     """
     if key_file is None and environment.api_key is not None:
-        return environment.api_key.reveal().decode()
+        return _sendable(environment.api_key.reveal(), "HISAR_API_KEY")
     path = key_file or environment.home.local_key
     try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        return _sendable(path.read_bytes(), str(path))
+    except OSError as error:
         raise UsageError(
             "usage.no_key",
             f"there is no API key to be read in {path}",
             hint="start the box once with `hisar up`, or set HISAR_API_KEY",
         ) from error
+
+
+def _sendable(key: bytes, where: str) -> str:
+    """A key that a header can hold."""
+    text = key.decode("ascii", errors="replace").strip()
+    if not (text and text.isascii() and text.isprintable()):
+        raise UsageError("usage.bad_key", f"what stands in {where} is no API key")
+    return text
 
 
 @contextmanager
@@ -116,9 +124,17 @@ def first_model(client: "httpx.Client") -> str:
 
 
 def stream_chat(client: "httpx.Client", body: dict[str, Any], reply: Reply) -> Iterator[str]:
-    """The pieces of an answer as they come; `reply` is filled in. Raises EngineError."""
+    """The pieces of an answer as they come; `reply` is filled in.
+
+    Raises UsageError, CatalogueError, EngineError: whoever is at fault.
+    """
     request = {**body, "stream": True, "stream_options": {"include_usage": True}}
-    with client.stream("POST", "/v1/chat/completions", json=request) as response:
+    # In ASCII: what is no text (half a surrogate pair) is for the box to refuse.
+    content = json.dumps(request).encode()
+    headers = {"Content-Type": "application/json"}
+    with client.stream(
+        "POST", "/v1/chat/completions", content=content, headers=headers
+    ) as response:
         if response.status_code != 200:
             raise _error_of(response.read())
         for line in response.iter_lines():
@@ -144,4 +160,8 @@ def _error_of(content: bytes) -> HisarError:
 
 
 def _error_from(error: dict[str, Any]) -> HisarError:
-    return EngineError(str(error.get("code") or "gateway.refused"), str(error.get("message")))
+    code, message = str(error.get("code") or "gateway.refused"), str(error.get("message"))
+    if code.startswith("model"):
+        return CatalogueError(code, message)
+    is_callers_fault = error.get("type") == "invalid_request_error"
+    return UsageError(code, message) if is_callers_fault else EngineError(code, message)

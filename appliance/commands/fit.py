@@ -5,6 +5,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.catalogue import Library, ModelSpec
+from appliance.commands.options import COUNT
 from appliance.commands.show import print_json
 from appliance.config import EngineConfig
 from appliance.config_file import load
@@ -36,13 +37,13 @@ class Fit(Struct, frozen=True, kw_only=True):
 @click.option(
     "--ctx",
     "context_tokens",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Tokens of one sequence, prompt and answer. Default: as configured, or the model's.",
 )
 @click.option(
     "--parallel",
     "num_slots",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Sequences computed together. Default: as configured, or 1.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -12,14 +12,19 @@ import click
 from msgspec import Struct
 
 from appliance.api_keys import KeyGrant, KeyState, issue, state_of
+from appliance.catalogue import Library
 from appliance.clock import utc_now
+from appliance.commands.options import COUNT
 from appliance.commands.show import print_json, print_table, printable
 from appliance.config_file import load
 from appliance.environment import read_environment
-from appliance.errors import StoreError, UsageError
+from appliance.errors import CatalogueError, StoreError, UsageError
 from appliance.generation import Usage
+from appliance.home import Home
 from appliance.identity import ApiKey, Limits, Scope, Tenant
+from appliance.known_models import KNOWN_MODELS
 from appliance.local_key import LOCAL_TENANT
+from appliance.nearest import nearest
 from appliance.secrets import load_secrets
 from appliance.store.store import Store, open_store
 
@@ -82,8 +87,8 @@ def keys() -> None:
     help="What it may do; can be given several times.",
 )
 @click.option("--model", "models", multiple=True, help="A model it may use (default: all).")
-@click.option("--tokens-per-minute", type=click.IntRange(min=1))
-@click.option("--requests-in-flight", type=click.IntRange(min=1))
+@click.option("--tokens-per-minute", type=COUNT)
+@click.option("--requests-in-flight", type=COUNT)
 @click.option("--days", type=click.IntRange(1, 36_500), help="Days until it expires.")
 @as_json_option
 def create(
@@ -97,8 +102,10 @@ def create(
     as_json: bool,
 ) -> None:
     """Make a key. Its text is printed once and cannot be shown again."""
-    for word in (name, tenant, *models):
-        _require_plain(word)
+    _require_plain(name)
+    _require_plain(tenant, may_be_empty=False)
+    home = read_environment().home
+    _require_models(models, home)
     now = utc_now()
     grant = KeyGrant(
         tenant_id=tenant,
@@ -108,7 +115,7 @@ def create(
         limits=Limits(tokens_per_minute=tokens_per_minute, requests_in_flight=requests_in_flight),
         expires_at=None if days is None else now + timedelta(days=days),
     )
-    key, text = issue(grant, load_secrets(read_environment().home).pepper, now)
+    key, text = issue(grant, load_secrets(home).pepper, now)
 
     async def keep(store: Store) -> None:
         await store.tenants.ensure(Tenant(id=tenant, name=tenant))
@@ -231,16 +238,36 @@ def _view(key: ApiKey, now: datetime) -> KeyView:
     )
 
 
-def _require_plain(word: str) -> None:
-    if len(word) > _MAX_NAME_CHARS or not word.isprintable():
+def _require_plain(word: str, *, may_be_empty: bool = True) -> None:
+    is_plain = len(word) <= _MAX_NAME_CHARS and word.isprintable() and word == word.strip()
+    if not is_plain or not (word or may_be_empty):
+        least = 0 if may_be_empty else 1
         raise UsageError(
             "usage.bad_name",
-            f"a name here is at most {_MAX_NAME_CHARS} printable characters",
+            f"a name here is {least} to {_MAX_NAME_CHARS} printable characters, no space around",
         )
+
+
+def _require_models(models: tuple[str, ...], home: Home) -> None:
+    """A key for a model that nobody has heard of would be a key for nothing."""
+    if not models:
+        return
+    config = load(home.config)
+    here = [spec.name for spec in Library(home.models).list()]
+    names = {*here, *KNOWN_MODELS, *config.aliases, *config.engine.preload}
+    for model in models:
+        if model not in names:
+            guess = nearest(model, sorted(names))
+            raise CatalogueError(
+                "model.not_found",
+                f"there is no model {model!r} here",
+                hint=f"did you mean {guess!r}?" if guess else "fetch it first: `hisar models pull`",
+            )
 
 
 def _refuse_whole_key(text: str) -> None:
     """Keys on a command line end up in the shell's history and the process list."""
+    _require_plain(text)
     if text.startswith("hsr_"):
         raise UsageError(
             "usage.whole_key",

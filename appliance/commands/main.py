@@ -6,12 +6,13 @@ Exit codes: 0, that of the HisarError (`appliance.errors`), 2 for wrong argument
 """
 
 import importlib
+import os
 import sys
 from typing import Final
 
 import click
 
-from appliance.errors import HisarError
+from appliance.errors import HisarError, MachineError
 
 _INTERRUPTED: Final = 130
 
@@ -58,6 +59,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _open_what_is_closed()
     _speak_utf8()
     sys.exit(_run())
 
@@ -69,11 +71,35 @@ def _run() -> int:
         error.show()
         return error.exit_code
     except HisarError as error:
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
+        return _fail(error)
+    except OSError as error:
+        return _fail(_to_machine_error(error))
     except click.Abort:
         return _INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _fail(error: HisarError) -> int:
+    click.echo(f"error: {error}", err=True)
+    return error.exit_code
+
+
+def _to_machine_error(error: OSError) -> MachineError:
+    """What no verb has foreseen: a file that cannot be used, or the output."""
+    if error.filename is not None:
+        return MachineError("machine.disk_failed", f"{error.filename}: {error.strerror}")
+    # What could not be written would be tried once more on the way out.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return MachineError(
+        "machine.output_failed", f"the output cannot be written: {error.strerror or error}"
+    )
+
+
+def _open_what_is_closed() -> None:
+    """Give a run that was started without stdin, stdout or stderr empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _speak_utf8() -> None:

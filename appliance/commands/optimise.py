@@ -6,6 +6,7 @@ from typing import get_args
 import click
 
 from appliance.catalogue import Library, ModelSpec
+from appliance.commands.options import FiniteRange
 from appliance.commands.show import print_json, print_table
 from appliance.config_file import load
 from appliance.environment import read_environment
@@ -35,7 +36,7 @@ from appliance.sources.fetching import megabytes
 @click.option(
     "--max-loss",
     "max_loss_percent",
-    type=click.FloatRange(min=0, max=50),
+    type=FiniteRange(0, 50),
     default=MAX_LOSS * 100,
     show_default=True,
     help="Percent that a copy's perplexity may lie above the original's.",

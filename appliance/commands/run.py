@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from appliance.commands.door import Reply, open_door, stream_chat
+from appliance.commands.options import FiniteRange
 from appliance.commands.show import print_json, printable
 from appliance.errors import UsageError
 
@@ -18,7 +19,7 @@ from appliance.errors import UsageError
 @click.argument("prompt", nargs=-1)
 @click.option("--system", default="", help="An instruction that stands before the prompt.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="0 is the likeliest answer.")
+@click.option("--temperature", type=FiniteRange(0, 2), help="0 is the likeliest answer.")
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @click.option("--key-file", type=click.Path(path_type=Path), help="A file that holds an API key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")

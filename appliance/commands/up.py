@@ -179,10 +179,9 @@ def _tell(line: str) -> None:
 
 def _start_error(failed: GaveUpError) -> EngineError:
     """What the program itself said before it ended."""
-    log = failed.program.log
-    words = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+    words = failed.said.splitlines()[-_LAST_LINES:]
     return EngineError(
         "box.not_started",
         f"{failed}; it said:\n" + "\n".join(words),
-        hint=f"all it said is in {log}",
+        hint=f"all it said is in {failed.program.log}",
     )

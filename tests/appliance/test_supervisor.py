@@ -130,11 +130,15 @@ async def test_told_twice_a_program_is_asked_twice_and_then_killed(
     assert stage.words() == ["gateway lives", "gateway refuses", "gateway refuses"]
 
 
-async def test_what_a_program_prints_is_kept_in_its_log(stage: Stage) -> None:
+async def test_what_a_program_prints_is_kept_in_its_log_and_told_apart_from_earlier_runs(
+    stage: Stage,
+) -> None:
     talkative = stage.program("gateway", "import sys; print('ğüş', flush=True); sys.exit(78)")
-    with pytest.raises(GaveUpError):
-        await supervise([talkative], Stop(), stage.told.append)
-    assert talkative.log.read_text(encoding="utf-8") == "ğüş\n"
+    for num_runs in (1, 2):
+        with pytest.raises(GaveUpError) as gave_up:
+            await supervise([talkative], Stop(), stage.told.append)
+        assert gave_up.value.said == "ğüş\n"
+        assert talkative.log.read_text(encoding="utf-8") == "ğüş\n" * num_runs
 
 
 _SUPERVISING = """

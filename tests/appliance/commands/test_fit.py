@@ -37,10 +37,10 @@ def test_the_parts_and_the_verdict_are_told(hisar: Hisar, model: str) -> None:
 
 
 def test_what_is_missing_is_told_with_exit_code_1(hisar: Hisar, model: str) -> None:
-    done = hisar("fit", model, "--parallel", str(2**40))
+    done = hisar("fit", model, "--parallel", str(2**31 - 1))
     assert done.returncode == 1
     assert "are missing" in done.stdout
-    done = hisar("fit", model, "--parallel", str(2**40), "--json")
+    done = hisar("fit", model, "--parallel", str(2**31 - 1), "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["spare_bytes"] < 0
 

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from appliance.api_keys import parse
+from appliance.catalogue import Library, ModelSpec
 from appliance.commands.keys import keys
-from appliance.errors import StoreError, UsageError
+from appliance.errors import CatalogueError, StoreError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def told_as_json(*arguments: str) -> Any:
 
 
 def test_a_new_keys_text_is_alone_on_stdout_and_never_shown_again(home: Path) -> None:
-    made = hisar_keys("create", "--name", "ayşe", "--days", "3", "--model", "m")
+    made = hisar_keys("create", "--name", "ayşe", "--days", "3", "--model", "echo")
     text = made.stdout.strip()
     parsed = parse(text)
     assert parsed is not None
@@ -69,7 +70,23 @@ def test_unknown_ids_whole_keys_and_odd_names_are_refused() -> None:
         (("revoke", "hsr_abc"), UsageError),
         (("create", "--name", "a\x1b[2J"), UsageError),
         (("create", "--name", "x" * 101), UsageError),
+        (("create", "--tenant", ""), UsageError),
+        (("create", "--tenant", "  "), UsageError),
+        (("create", "--tenant", "bank "), UsageError),
+        (("create", "--model", ""), CatalogueError),
+        (("create", "--model", "nosuch"), CatalogueError),
+        (("create", "--model", "echo", "--model", "smollm2:135"), CatalogueError),
+        (("show", "\udcff"), UsageError),
     ):
         assert isinstance(hisar_keys(*arguments).exception, kind)
     assert hisar_keys("create", "--days", "0").exit_code == 2
     assert hisar_keys("create", "--scope", "root").exit_code == 2
+    assert hisar_keys("create", "--tokens-per-minute", str(10**30)).exit_code == 2
+    assert not told_as_json("list")
+
+
+def test_a_key_may_name_models_of_the_library_and_aliases(home: Path) -> None:
+    Library(home / "models").add(ModelSpec(name="org/mine", runner="echo"))
+    (home / "config.toml").write_text('aliases = {fast = "org/mine"}')
+    made = told_as_json("create", "--model", "org/mine", "--model", "fast")
+    assert told_as_json("show", made["id"])["key"]["models"] == ["org/mine", "fast"]

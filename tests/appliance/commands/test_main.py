@@ -66,6 +66,60 @@ def test_output_is_utf8_in_every_locale(hisar: Hisar, locale: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_output_that_cannot_be_written_is_one_clear_line(hisar: Hisar) -> None:
+    command = [sys.executable, "-m", "appliance", "models", "list"]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 a device
+        done = subprocess.run(
+            command, env=hisar.environment, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 69
+    (line,) = done.stderr.decode().splitlines()
+    assert line == (
+        "error: the output cannot be written: No space left on device [machine.output_failed]"
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_accident(hisar: Hisar, closed: str) -> None:
+    line = f'"$0" -m appliance models list {closed}; "$0" -m appliance run echo selam {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable],
+        env=hisar.environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "usage.no_key" in done.stderr or "2>&-" in closed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "echo", "selam", "--temperature", "nan"],
+        ["run", "echo", "selam", "--temperature", "inf"],
+        ["models", "optimise", "echo", "--max-loss", "nan"],
+        ["fit", "echo", "--ctx", "9" * 30],
+        ["fit", "echo", "--parallel", "0"],
+        ["up", "--port", "0"],
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_make_no_sense_are_usage_errors(hisar: Hisar, arguments: list[str]) -> None:
+    done = hisar(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("key", ["ğ", "two\nlines", " ", "\udcff"])
+def test_what_is_no_key_is_said_before_anybody_is_asked(hisar: Hisar, key: str) -> None:
+    done = hisar("run", "echo", "selam", HISAR_API_KEY=key)
+    assert done.returncode == 2
+    assert "usage.bad_key" in done.stderr
+    assert key.strip() not in done.stderr.split("[")[0] or not key.strip()
+
+
 def test_a_reader_that_leaves_early_is_not_complained_of(hisar: Hisar) -> None:
     with hisar.start("models", "list") as process:
         assert process.stdout is not None

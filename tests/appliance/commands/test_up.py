@@ -90,13 +90,29 @@ def test_run_without_a_question_is_a_usage_error(box: Box) -> None:
 
 def test_run_of_an_unknown_model_says_so(box: Box) -> None:
     done = box.hisar("run", "yok", "selam")
-    assert done.returncode != 0
+    assert done.returncode == 66
     assert "yok" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["echo", "selam", "--max-tokens", "9" * 30],
+        ["echo", "selam", "--seed", "9" * 30],
+        ["echo", "selam \udcff"],
+        ["echo\udcff", "selam"],
+    ],
+)
+def test_the_callers_own_faults_are_not_the_engines(box: Box, arguments: list[str]) -> None:
+    done = box.hisar("run", *arguments)
+    assert done.returncode in {2, 66}
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_wrong_key_is_refused(box: Box) -> None:
     done = box.hisar("run", "echo", "selam", HISAR_API_KEY="wrong")
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -209,6 +225,8 @@ def test_a_program_that_cannot_start_ends_the_box_with_its_words_and_exit_code(
     assert done.returncode == 74
     assert "box.not_started" in done.stderr
     assert "store." in done.stderr
+    again = hisar("up", "--model", "echo", "--port", str(free_port()))
+    assert again.stderr.count("store.") == done.stderr.count("store.")
     assert str(hisar.home / "logs" / "gateway.log") in done.stderr
 
 
