@@ -47,14 +47,15 @@ class Front:
         refusal = self._refusal(scope)
         id_headers = envelope_of(scope["path"]).id_headers
         headers = [(name.encode(), context.id.encode()) for name in id_headers]
-        if refusal is not None or self._drain.is_on or _waits_to_send_body(scope):
+        # With `expect`, nobody can tell whether a refused body is still on its way.
+        if refusal is not None or self._drain.is_on or _has_header(scope, b"expect"):
             headers.append((b"connection", b"close"))
         statuses: list[int] = []
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
-                message["headers"] = [*message["headers"], *headers]
+                message["headers"] = [*map(_with_head, message["headers"]), *headers]
             await send(message)
 
         token = logs.request_id.set(context.id)
@@ -77,7 +78,7 @@ class Front:
                 status=400,
                 hint="the names it goes by are listed in `gateway.allowed_hosts`",
             )
-        if scope["method"] == "OPTIONS":
+        if scope["method"] == "OPTIONS" and _has_header(scope, b"origin"):
             return RequestError(
                 "request.cross_origin",
                 "web pages of other origins may not use this box",
@@ -104,11 +105,16 @@ class Front:
         )
 
 
-def _waits_to_send_body(scope: HTTPScope) -> bool:
-    """With `expect`, nobody can tell whether a refused body is still on its way."""
-    return any(name == b"expect" for name, _ in scope["headers"])
+def _has_header(scope: HTTPScope, wanted: bytes) -> bool:
+    return any(name == wanted for name, _ in scope["headers"])
 
 
 def _as_get(scope: HTTPScope) -> HTTPScope:
     """HEAD is GET whose body the server leaves out."""
     return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+
+
+def _with_head(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Where GET is allowed, so is HEAD."""
+    name, value = header
+    return (name, value.replace(b"GET", b"GET, HEAD")) if name.lower() == b"allow" else header

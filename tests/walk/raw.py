@@ -76,11 +76,7 @@ def read_answer(connection: socket.socket) -> Answer:
         assert piece, f"the server hung up after {received!r}"
         received += piece
     start, _, body = received.partition(b"\r\n\r\n")
-    lines = start.decode("latin-1").split("\r\n")
-    headers = {
-        name.lower(): value.strip()
-        for name, _, value in (line.partition(":") for line in lines[1:])
-    }
+    status, headers = _parse_head(start)
     length = int(headers.get("content-length", 0))
     is_closed = False
     while len(body) < length and not is_closed:
@@ -90,7 +86,26 @@ def read_answer(connection: socket.socket) -> Answer:
     if headers.get("connection") == "close":
         assert _receive(connection) == b""
         is_closed = True
-    return Answer(int(lines[0].split()[1]), headers, body, is_closed)
+    return Answer(status, headers, body, is_closed)
+
+
+def read_answers(connection: socket.socket) -> list[Answer]:
+    """Every response until the server closes, each with a content-length."""
+    answers = []
+    rest = read_to_end(connection)
+    while rest:
+        start, _, rest = rest.partition(b"\r\n\r\n")
+        status, headers = _parse_head(start)
+        length = int(headers["content-length"])
+        answers.append(Answer(status, headers, rest[:length], is_closed=length >= len(rest)))
+        rest = rest[length:]
+    return answers
+
+
+def _parse_head(start: bytes) -> tuple[int, dict[str, str]]:
+    lines = start.decode("latin-1").split("\r\n")
+    fields = (line.partition(":") for line in lines[1:])
+    return int(lines[0].split()[1]), {name.lower(): value.strip() for name, _, value in fields}
 
 
 def reset(connection: socket.socket) -> None:

@@ -42,8 +42,21 @@ def test_a_method_that_an_address_does_not_take_is_405(
     with box.client() as client:
         answer = client.request(method, path)
     assert answer.status_code == 405
+    assert answer.headers["allow"] in ("GET, HEAD, OPTIONS", "POST, OPTIONS")
     if method != "HEAD":
         assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_options_says_what_an_address_takes(box: RunningBox) -> None:
+    with box.client() as client:
+        answers = [client.options(path) for path in ("/v1/models", "/v1/chat/completions")]
+        nowhere = client.options("/nowhere")
+    assert [answer.status_code for answer in answers] == [204, 204]
+    assert [answer.headers["allow"] for answer in answers] == [
+        "GET, HEAD, OPTIONS",
+        "OPTIONS, POST",
+    ]
+    assert nowhere.status_code == 404
 
 
 def test_head_is_get_without_its_body(box: RunningBox) -> None:

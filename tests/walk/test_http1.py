@@ -107,16 +107,10 @@ def test_a_websocket_is_not_opened(box: RunningBox) -> None:
     [
         b"NONSENSE\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET / HTTP/9.9\r\n\r\n",
         b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nBad Header\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-        (
-            b"POST / HTTP/1.1\r\nHost: localhost\r\n"
-            b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-        ),
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
 def test_what_is_not_a_request_is_400_in_the_envelope(box: RunningBox, garbage: bytes) -> None:
@@ -131,18 +125,15 @@ def test_what_is_not_a_request_is_400_in_the_envelope(box: RunningBox, garbage: 
 def test_connect_is_refused_and_the_box_is_no_proxy(box: RunningBox) -> None:
     with connect(box.port) as connection:
         connection.sendall(b"CONNECT localhost:22 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert read_answer(connection).status in (400, 405)
+        answer = read_answer(connection)
+    assert answer.status == 501
+    assert answer.error["code"] == "request.method_not_allowed"
 
 
 @pytest.mark.parametrize("num_bytes", [40_000, 5_000_000])
 def test_a_head_that_is_too_large_is_431(box: RunningBox, num_bytes: int) -> None:
     with connect(box.port) as connection:
-        try:
-            connection.sendall(
-                head("GET", "/v1/models", "X-Large: " + "x" * num_bytes, key=box.key)
-            )
-        except ConnectionError:
-            return
+        connection.sendall(head("GET", "/v1/models", "X-Large: " + "x" * num_bytes, key=box.key))
         answer = read_answer(connection)
     assert answer.status == 431
     assert answer.error["code"] == "request.head_too_large"
