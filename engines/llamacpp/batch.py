@@ -42,6 +42,9 @@ class Batch:
 
     def add(self, chunk: Chunk, slot: int) -> None:
         """Append a chunk of the sequence in `slot`."""
+        if chunk.length == 1:  # most are: plain numbers take a quarter of the time of slices
+            self._add_one(chunk, slot)
+            return
         begin = self.struct.n_tokens
         end = begin + chunk.length
         stop = chunk.start + chunk.length
@@ -51,6 +54,14 @@ class Batch:
         self._wants_logits[begin:end] = 0
         self._wants_logits[end - num_rows(chunk) : end] = 1
         self.struct.n_tokens = end
+
+    def _add_one(self, chunk: Chunk, slot: int) -> None:
+        at = self.struct.n_tokens
+        self._token_ids[at] = chunk.sequence.token_ids[chunk.start]
+        self._positions[at] = chunk.start
+        self._slots[at] = slot
+        self._wants_logits[at] = num_rows(chunk)
+        self.struct.n_tokens = at + 1
 
     def add_input(self, token_ids: list[int], slot: int) -> None:
         """Append a whole text, to be embedded in `slot`."""

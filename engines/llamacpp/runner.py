@@ -25,7 +25,7 @@ from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
 from engines.restrictions import allowed_tokens
 from engines.runner import Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
-from engines.sampler import Row, SamplerState, with_logprobs
+from engines.sampler import Row, SamplerState, likeliest, with_logprobs
 from engines.sequence import Sequence
 
 DEFAULT_STEP_TOKENS: Final = 256
@@ -102,14 +102,23 @@ class LlamaRunner:
         answers: list[Sampled | RowError | None] = [None] * len(order)
         counts = [num_rows(plan.chunks[i]) for i in order]
         rows = self._rows(sum(counts))
+        greedy: dict[int, int] = {}
         end = 0
         for i, count in zip(order, counts, strict=True):
             begin, end = end, end + count
             chunk = plan.chunks[i]
             if chunk.sequence.prompt_scores is not None:
                 put_prompt_scores(chunk, _scorer(rows[begin:end]))
-            if chunk.samples:
+            if not chunk.samples:
+                continue
+            if _takes_likeliest(chunk.sequence):
+                greedy[i] = end - 1
+            else:
                 answers[i] = _choose(chunk.sequence, rows[end - 1])
+        if greedy:
+            chosen = rows if len(greedy) == len(rows) else rows[list(greedy.values())]
+            for i, answer in zip(greedy, likeliest(chosen), strict=True):
+                answers[i] = answer
         return answers
 
     def _rows(self, count: int) -> NDArray[np.float32]:
@@ -166,17 +175,26 @@ def _can_trim(model: Any) -> bool:  # noqa: ANN401
     return not (llama.llama_model_is_recurrent(model) or llama.llama_model_is_hybrid(model))
 
 
+def _takes_likeliest(sequence: Sequence) -> bool:
+    is_free = sequence.constraint is None and not sequence.withheld
+    return is_free and _sampler(sequence).takes_likeliest
+
+
 def _choose(sequence: Sequence, row: Row) -> Sampled | RowError:
     allowed = allowed_tokens(sequence, len(row))
     if isinstance(allowed, RowError):
         return allowed
+    output_ids = sequence.token_ids[sequence.num_prompt_tokens :]
+    return _sampler(sequence).choose(row, output_ids, allowed)
+
+
+def _sampler(sequence: Sequence) -> SamplerState:
     seat: Seat = sequence.kv
-    num_prompt_tokens = sequence.num_prompt_tokens
     if seat.sampler is None:
-        prompt_ids = sequence.token_ids[:num_prompt_tokens]
+        prompt_ids = sequence.token_ids[: sequence.num_prompt_tokens]
         seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed, prompt_ids=prompt_ids)
     sampler: SamplerState = seat.sampler
-    return sampler.choose(row, sequence.token_ids[num_prompt_tokens:], allowed)
+    return sampler
 
 
 def _scorer(rows: NDArray[np.float32]) -> Callable[[Sequence, int], Sampled]:

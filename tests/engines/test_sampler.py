@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from appliance.generation import SamplingParams
 from engines.runner import RowError, Sampled
-from engines.sampler import Row, SamplerState, choose_token, random_number
+from engines.sampler import Row, SamplerState, choose_token, likeliest, random_number
 
 VOCABULARY = 2000
 
@@ -46,6 +46,31 @@ def probabilities(row: Row, temperature: float = 1.0) -> Row:
 def test_greedy_settings_take_the_likeliest_token(params: SamplingParams) -> None:
     row = make_row()
     assert set(drawn(row, params, 20)) == {int(row.argmax())}
+
+
+@pytest.mark.parametrize("top_k", [0, 1])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_all_rows_at_once_give_what_each_gives_alone(temperature: float, top_k: int) -> None:
+    state = SamplerState(SamplingParams(temperature=temperature, top_k=top_k), seed=1)
+    assert state.takes_likeliest == (temperature == 0.0 or top_k == 1)
+    rows = np.stack([make_row(seed) for seed in range(6)])
+    rows[2, 5] = np.nan
+    rows[3] = -np.inf
+    rows[4, 9] = np.inf
+    if state.takes_likeliest:
+        assert likeliest(rows) == [state.choose(row, []) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.0, logprobs=True),
+        SamplingParams(temperature=0.0, frequency_penalty=0.1),
+        SamplingParams(temperature=0.0, logit_bias=((3, 1.0),)),
+    ],
+)
+def test_what_looks_at_more_than_the_likeliest_is_chosen_alone(params: SamplingParams) -> None:
+    assert not SamplerState(params, seed=1).takes_likeliest
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
