@@ -9,6 +9,7 @@ when the socket closes (also because its host died), on SIGTERM, or drained.
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -83,6 +84,7 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self._inbox.put(None))
         try:
             warm_up(self._runner)
+            gc.freeze()  # What is there now stays; looking through it again takes 30 ms of a step.
             self._send(Ready(facts=self._runner.facts))
             while not self._is_leaving:
                 self._receive()
