@@ -6,8 +6,11 @@ them together: throughput comes from the group, never from waiting for one.
 A record is either awaited (`append`) or handed over (`append_soon`). Where a commit fails, those
 who await are told at once and their records dropped: no record, no service. Records handed over
 stay, in order, and are tried again until they are durable; meanwhile `append` refuses, so that no
-more requests are let in than can be completed. A `Received` whose `append` was given up (deadline,
-caller cancelled) while its commit was on the way is completed here: the caller owes it nothing.
+more requests are let in than can be completed.
+
+A caller owes nothing to a `Received` whose `append` was refused or given up (deadline, cancelled)
+while the commit was on the way: it is completed here. Nobody can tell whether a commit that failed
+went through, so such a `Received` stays, together with its `Completed`: a request has both or none.
 """
 
 import asyncio
@@ -49,6 +52,12 @@ class _Pending(Struct, eq=False):
     waiter: "asyncio.Future[None] | None" = None
     outcome: Outcome = Outcome.CANCELLED
     code: str = "request.cancelled"
+    # Becomes durable with the record, or is lost with it.
+    ending: Completed | None = None
+
+    @property
+    def records(self) -> tuple[AuditRecord, ...]:
+        return (self.record,) if self.ending is None else (self.record, self.ending)
 
     @property
     def is_given_up(self) -> bool:
@@ -94,7 +103,7 @@ class GroupCommitLog:
     def append_soon(self, record: AuditRecord) -> None:
         """Hand the record over without waiting; it is written in order, retried until it is."""
         if len(self._pending) >= MAX_PENDING or self._task.done():
-            self._lose(record)
+            self._lose(_Pending(record))
         else:
             self._push(_Pending(record))
 
@@ -107,7 +116,7 @@ class GroupCommitLog:
         await asyncio.wait({self._task})
         num_lost = len(self._pending)
         while self._pending:
-            self._lose(self._pending.popleft().record)
+            self._lose(self._pending.popleft())
         if num_lost:
             raise _unavailable(f"{num_lost} records could not be written before the stop")
 
@@ -135,9 +144,10 @@ class GroupCommitLog:
         """Try to make the group durable; False where that should be tried again later."""
         if not group:
             return True
+        records = [record for pending in group for record in pending.records]
         try:
             async with asyncio.timeout(COMMIT_DEADLINE_S):
-                await self._sink.append([pending.record for pending in group])
+                await self._sink.append(records)
         except (StoreError, TimeoutError) as error:
             _log.warning("records could not be written", exc_info=error, extra={"num": len(group)})
             self._put_back(group)
@@ -149,14 +159,14 @@ class GroupCommitLog:
             _log.exception("records are not fit to be written", extra={"num": len(group)})
             return await self._commit_singly(group)
         self._is_failing = False
-        self._metrics.audit_records.inc(len(group))
+        self._metrics.audit_records.inc(len(records))
         self._tell_durable(group)
         return True
 
     async def _commit_singly(self, group: list[_Pending]) -> bool:
         if len(group) == 1:
             _fail(group[0])
-            self._lose(group[0].record)
+            self._lose(group[0])
             self._is_failing = False
             return True
         for num_done, pending in enumerate(group, start=1):
@@ -191,9 +201,8 @@ class GroupCommitLog:
             if pending.waiter is None:
                 kept.append(pending)
             elif isinstance(pending.record, Received):
-                # Perhaps the commit went through and only its answer was lost.
                 _fail(pending)
-                kept.append(_Pending(self._ending_of(pending)))
+                kept.append(_Pending(pending.record, ending=self._ending_of(pending)))
             else:
                 _fail(pending)
         for pending in self._pending:
@@ -216,9 +225,9 @@ class GroupCommitLog:
         self._metrics.audit_pending.set(len(self._pending))
         self._wake.set()
 
-    def _lose(self, record: AuditRecord) -> None:
-        self._metrics.audit_lost.inc()
-        _log.error("the record of request %s is lost", record.request_id)
+    def _lose(self, pending: _Pending) -> None:
+        self._metrics.audit_lost.inc(len(pending.records))
+        _log.error("the record of request %s is lost", pending.record.request_id)
 
 
 def _fail(pending: _Pending) -> None:

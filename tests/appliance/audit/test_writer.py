@@ -5,12 +5,15 @@ requests were served while nothing could be written.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from sqlalchemy import text
 
 from appliance.audit import writer
 from appliance.audit.record import AuditRecord, Completed, Outcome, Received
@@ -18,7 +21,7 @@ from appliance.audit.writer import GroupCommitLog
 from appliance.errors import StoreError
 from appliance.home import Home
 from appliance.metrics import Metrics
-from appliance.store.store import open_store
+from appliance.store.store import Store, open_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -116,8 +119,8 @@ async def test_service_returns_with_the_store(log: GroupCommitLog, sink: Sink) -
         await log.append(received(1))
     await until(lambda: bool(sink.records))
     await log.append(received(2))
-    # The refused request is told of as what it was, even if its row had come through.
-    assert sink.records == [_refused(1), received(2)]
+    # Nobody can tell whether its row had come through; it is never an ending without a beginning.
+    assert sink.records == [received(1), _refused(1), received(2)]
 
 
 async def test_a_request_refused_although_its_row_came_through_is_completed(
@@ -208,6 +211,17 @@ async def test_a_record_that_cannot_be_written_takes_no_other_with_it(
     await until(lambda: len(sink.records) == 3)
     assert sink.records == [received(0), completed(1), completed(2)]
     await log.append(received(3))
+
+
+async def test_a_refused_record_that_cannot_be_written_leaves_no_ending_alone(
+    log: GroupCommitLog, sink: Sink
+) -> None:
+    sink.plan = ["fail"]
+    with pytest.raises(StoreError):
+        await log.append(replace(received(1), request_id="poison"))
+    await until(lambda: log.is_available)
+    await log.append(received(2))
+    assert sink.records == [received(2)]
 
 
 async def test_service_returns_although_the_last_record_cannot_be_written(
@@ -308,7 +322,29 @@ async def test_nothing_acknowledged_is_lost_and_order_is_kept_through_any_failur
     open_ids = {r.request_id for r in sink.records if isinstance(r, Received)}
     known_ids = {r.request_id for r in acknowledged}
     ended_ids = {r.request_id for r in sink.records if isinstance(r, Completed)}
-    assert open_ids - known_ids <= ended_ids
+    assert open_ids - known_ids == ended_ids - known_ids
+
+
+async def test_a_full_disk_leaves_no_request_half_recorded(home: Home) -> None:
+    """Whatever was refused while the disk was full is told of as that, or not at all."""
+    store = await open_store("", home)
+    log = GroupCommitLog(store.requests, Metrics(), lambda: NOW)
+    await log.append(received(0))
+    with full_disk(store):
+        for number in range(1, 4):
+            with pytest.raises(StoreError):
+                await log.append(replace(received(number), route="more than a page" * 1000))
+        log.append_soon(completed(0))
+    await until(lambda: log.is_available)
+    await log.append(received(4))
+    log.append_soon(completed(4))
+    await log.close()
+    for number in range(5):
+        kinds = [type(record) for record in await store.requests.find(f"r{number}")]
+        assert kinds in ([], [Received, Completed])
+    assert (await store.requests.find("r0"))[1] == completed(0)
+    assert (await store.requests.find("r1"))[1] == _refused(1)
+    await store.close()
 
 
 async def test_records_of_many_requests_reach_a_real_database(home: Home) -> None:
@@ -326,6 +362,19 @@ async def test_records_of_many_requests_reach_a_real_database(home: Home) -> Non
 @pytest.fixture
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return Home(root=tmp_path_factory.mktemp("home"))
+
+
+@contextmanager
+def full_disk(store: Store) -> Iterator[None]:
+    """A database that cannot grow."""
+
+    def limit(num_pages: int) -> None:
+        with store.requests._appending._writer.begin() as connection:
+            connection.execute(text(f"PRAGMA max_page_count = {num_pages}"))
+
+    limit(1)  # SQLite takes this as: no more than there are.
+    yield
+    limit(1_000_000)
 
 
 def _refused(number: int) -> Completed:
