@@ -1,8 +1,14 @@
 """What all tests share: where a real model is missing, the tests that need one say so."""
 
+import os
+
 import pytest
 
 from tests import embedding_model, small_model
+
+# Read when llama.cpp is loaded. Threads that spin for longer fight for the cores of a busy machine,
+# where a test of the real model then takes ten times as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _MODELS = {"model": small_model, "embedding_model": embedding_model}
 
