@@ -10,10 +10,16 @@ from msgspec import Meta, Struct
 
 from appliance.identity import Limits
 
-PositiveInt = Annotated[int, Meta(ge=1)]
-SecondsOrNever = Annotated[float, Meta(ge=0)]
-CountOrAuto = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(gt=0)]
+# Upper bounds are far beyond any use: they catch a wrong unit or a slipped finger.
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+SecondsOrNever = Annotated[float, Meta(ge=0, le=366 * 86_400)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+ThreadsOrAuto = Annotated[int, Meta(ge=0, le=1024)]
+SlotsOrAuto = Annotated[int, Meta(ge=0, le=256)]
+TokensOrAuto = Annotated[int, Meta(ge=0, le=16 * 1024 * 1024)]
+BytesOrAuto = Annotated[int, Meta(ge=0, le=2**50)]
+# Half of what a frame between two processes of the box may hold.
+BodyBytes = Annotated[int, Meta(ge=1, le=16 * 1024 * 1024)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -24,7 +30,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host: str = "127.0.0.1"
     port: Port = 8080
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
-    body_limit_bytes: PositiveInt = 2 * 1024 * 1024
+    body_limit_bytes: BodyBytes = 2 * 1024 * 1024
     body_timeout_s: Seconds = 20.0
     drain_s: Seconds = 30.0
     first_event_timeout_s: Seconds = 300.0
@@ -38,19 +44,19 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     preload: tuple[str, ...] = ("smollm2:135m",)
-    num_threads: CountOrAuto = 0
-    num_slots: CountOrAuto = 0
-    context_tokens: CountOrAuto = 0
-    step_tokens: CountOrAuto = 0
+    num_threads: ThreadsOrAuto = 0
+    num_slots: SlotsOrAuto = 0
+    context_tokens: TokensOrAuto = 0
+    step_tokens: TokensOrAuto = 0
     keep_alive_s: SecondsOrNever = 300.0
-    memory_bytes: CountOrAuto = 0
+    memory_bytes: BytesOrAuto = 0
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the box takes at once, and what a key without limits of its own may use."""
 
-    max_in_flight: PositiveInt = 64
-    max_queued: PositiveInt = 256
+    max_in_flight: Count = 64
+    max_queued: Count = 256
     queue_timeout_s: Seconds = 60.0
     per_key: Limits = Limits()
 

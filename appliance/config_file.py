@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.config import Config
+from appliance.config_values import complaints
 from appliance.errors import ConfigError
 from appliance.nearest import MIN_LIKENESS, likeness, nearest
 from appliance.toml_lines import line_of
@@ -109,10 +110,17 @@ class _Checker:
             elif _is_table(fields[key]) and isinstance(value, dict):
                 yield from self.check(value, fields[key], path)
             elif get_origin(fields[key]) is dict and isinstance(value, dict):
-                for inner, item in value.items():
-                    yield from self._check_value(item, get_args(fields[key])[1], (*path, inner))
+                yield from self._check_table(value, get_args(fields[key])[1], path)
             else:
                 yield from self._check_value(value, fields[key], path)
+
+    def _check_table(self, table: dict[str, Any], wanted: Any, path: KeyPath) -> Iterator[Fault]:  # noqa: ANN401 TOML
+        faults = [
+            fault
+            for key, item in table.items()
+            for fault in self._check_value(item, wanted, (*path, key))
+        ]
+        yield from faults or self._complaints(path, table)
 
     def _check_value(self, value: Any, wanted: Any, path: KeyPath) -> Iterator[Fault]:  # noqa: ANN401 TOML
         try:
@@ -122,6 +130,13 @@ class _Checker:
             return
         if isinstance(value, float) and not isfinite(value):
             yield self._fault("config.out_of_range", path, "expected a finite number", "")
+        else:
+            yield from self._complaints(path, value)
+
+    def _complaints(self, path: KeyPath, value: Any) -> Iterator[Fault]:  # noqa: ANN401 TOML
+        for found in complaints(path, value):
+            at = (*path, found.key) if found.key else path
+            yield self._fault("config.out_of_range", at, found.problem, found.hint)
 
     def _fault(self, code: str, path: KeyPath, problem: str, hint: str) -> Fault:
         line = line_of(self.text, path)

@@ -6,6 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+# What every database keeps as an integer.
+Bound = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
 
 class Scope(StrEnum):
     """What a principal may do. A role is a set of scopes."""
@@ -17,8 +20,8 @@ class Scope(StrEnum):
 class Limits(Struct, frozen=True, kw_only=True):
     """Upper bounds for one principal. None means: no bound of its own."""
 
-    tokens_per_minute: Annotated[int, Meta(ge=1)] | None = None
-    requests_in_flight: Annotated[int, Meta(ge=1)] | None = None
+    tokens_per_minute: Bound | None = None
+    requests_in_flight: Bound | None = None
 
 
 class Tenant(Struct, frozen=True, kw_only=True):

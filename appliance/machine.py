@@ -1,7 +1,6 @@
 """What the machine must offer before the box starts: a folder to write to, a free port."""
 
 import errno
-import os
 import socket
 import tempfile
 from pathlib import Path
@@ -49,7 +48,7 @@ def _port_error(host: str, port: int, error: OSError) -> MachineError:
         )
     return MachineError(
         "machine.port_unusable",
-        f"port {port} on {host} cannot be opened: {os.strerror(error.errno or 0)}",
+        f"port {port} on {host} cannot be opened: {error.strerror or error}",
         hint="look at gateway.host in the configuration",
     )
 

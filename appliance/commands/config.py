@@ -8,9 +8,11 @@ import click
 import msgspec
 from msgspec import Struct
 
+from appliance.catalogue import Library
 from appliance.commands.show import print_json
 from appliance.config import Config
 from appliance.config_file import Fault, InvalidConfigError, load
+from appliance.config_models import alias_warnings, missing_preloads
 from appliance.environment import read_environment
 
 _MASK = "***"
@@ -45,21 +47,20 @@ def config() -> None:
 def check(ctx: click.Context, file: Path | None, as_json: bool) -> None:
     """Read the configuration and tell every fault. Exit code 78: it cannot be used."""
     environment = read_environment()
-    path = _path(file)
+    path, library = _path(file), Library(environment.home.models)
+    warnings = environment.warnings
     try:
-        load(path)
+        config = _load_whole(path, library)
     except InvalidConfigError as error:
         if not as_json:
             raise
-        report = ConfigReport(
-            ok=False, path=str(path), faults=error.faults, warnings=environment.warnings
-        )
-        print_json(report)
+        print_json(ConfigReport(ok=False, path=str(path), faults=error.faults, warnings=warnings))
         ctx.exit(error.exit_code)
-    for warning in environment.warnings:
+    warnings += tuple(alias_warnings(config, library))
+    for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_json(ConfigReport(ok=True, path=str(path), warnings=environment.warnings))
+        print_json(ConfigReport(ok=True, path=str(path), warnings=warnings))
     else:
         state = "is fine" if path.exists() else "does not exist: defaults are used"
         click.echo(f"{path} {state}")
@@ -76,6 +77,13 @@ def show(file: Path | None, as_json: bool) -> None:
         return
     for line in _toml(in_force, ()):
         click.echo(line)
+
+
+def _load_whole(path: Path, library: Library) -> Config:
+    config = load(path)
+    if faults := tuple(missing_preloads(config, library, path)):
+        raise InvalidConfigError(path, faults)
+    return config
 
 
 def _path(file: Path | None) -> Path:

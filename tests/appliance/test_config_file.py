@@ -1,5 +1,6 @@
 """A configuration with a fault never starts a box, and the fault is told where it stands."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,98 @@ def test_a_wrong_type_is_refused(text: str, path: str) -> None:
 )
 def test_a_value_out_of_range_is_refused(text: str) -> None:
     assert fault_of(text).code == "config.out_of_range"
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("gateway", "body_limit_bytes"),
+        ("gateway", "drain_s"),
+        ("engine", "num_threads"),
+        ("engine", "num_slots"),
+        ("engine", "context_tokens"),
+        ("engine", "step_tokens"),
+        ("engine", "keep_alive_s"),
+        ("engine", "memory_bytes"),
+        ("limits", "max_in_flight"),
+        ("limits", "max_queued"),
+        ("limits", "queue_timeout_s"),
+        ("limits.per_key", "tokens_per_minute"),
+        ("limits.per_key", "requests_in_flight"),
+    ],
+)
+@pytest.mark.parametrize("value", ["-1", "1000000000000000000", "1" + "0" * 40])
+def test_a_number_beyond_any_use_is_refused(table: str, key: str, value: str) -> None:
+    fault = fault_of(f"[{table}]\n{key} = {value}")
+    assert (fault.code, fault.path, fault.line) == ("config.out_of_range", f"{table}.{key}", 2)
+    assert re.search("expected a (whole )?number [<>]=? ?[0-9]", fault.problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('store.url = "mysql://u:s3cret@h/d"', "store.url"),
+        ('store.url = "postgresql://u:s3cret@h"', "store.url"),
+        ('store.url = "postgresql://u:s3cret@h:port/d"', "store.url"),
+        ('store.url = "postgresql://h:99999/d"', "store.url"),
+        ('store.url = "/var/lib/s3cret.db"', "store.url"),
+        ('store.url = "sqlite://"', "store.url"),
+        ('store.url = " "', "store.url"),
+        ('gateway.host = ""', "gateway.host"),
+        ('gateway.host = "127.0.0.256"', "gateway.host"),
+        ('gateway.host = "http://127.0.0.1"', "gateway.host"),
+        ('gateway.host = "127.0.0.1:8080"', "gateway.host"),
+        ('gateway.host = "not a host"', "gateway.host"),
+        ("gateway.allowed_hosts = []", "gateway.allowed_hosts"),
+        ('gateway.allowed_hosts = ["*"]', "gateway.allowed_hosts"),
+        ('gateway.allowed_hosts = ["localhost:8080"]', "gateway.allowed_hosts"),
+        ('gateway.allowed_hosts = ["::1"]', "gateway.allowed_hosts"),
+        ('gateway.allowed_hosts = ["ok", ""]', "gateway.allowed_hosts"),
+        ('engine.preload = [""]', "engine.preload"),
+        ('engine.preload = [" echo"]', "engine.preload"),
+        ('guardrails.denied_words = [""]', "guardrails.denied_words"),
+        ('guardrails.denied_words = ["ok", " * "]', "guardrails.denied_words"),
+        ('guardrails.denied_words = ["\\u200b"]', "guardrails.denied_words"),
+        ('aliases = {a = "a"}', "aliases.a"),
+        ('aliases = {a = "b", b = "echo"}', "aliases.a"),
+        ('aliases = {a = ""}', "aliases.a"),
+        ('aliases = {a = "b\\n"}', "aliases.a"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_with_what_to_write(text: str, path: str) -> None:
+    fault = fault_of(text)
+    assert (fault.code, fault.path, fault.line) == ("config.out_of_range", path, 1)
+    assert fault.hint
+    assert "s3cret" not in fault.problem + fault.hint
+
+
+def test_each_alias_of_a_ring_is_told() -> None:
+    faults = faults_of('[aliases]\na = "b"\nb = "c"\nc = "a"\nd = "echo"')
+    assert [(fault.path, fault.line) for fault in faults] == [
+        ("aliases.a", 2), ("aliases.b", 3), ("aliases.c", 4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'gateway.host = "0.0.0.0"',
+        'gateway.host = "::"',
+        'gateway.host = "[::1]"',
+        'gateway.host = "fe80::1%eth0"',
+        'gateway.host = "kasa-1.banka.local"',
+        'gateway.allowed_hosts = ["[::1]", "10.0.0.7", "llm.banka.com.tr", "my_box"]',
+        'guardrails.denied_words = ["hisar*", "$$$", "gizli belge", "\\u0130"]',
+        'store.url = "postgresql+psycopg://u:s3c:r@et@h:5432/d?sslmode=require"',
+        'store.url = "postgresql://u@[::1]:5432/d"',
+        'store.url = "postgresql:///d?host=/run/postgresql"',
+        'store.url = "sqlite:////var/lib/hisar/x.db"',
+        'store.url = "sqlite+aiosqlite:///x.db"',
+        'aliases = {"gpt 4" = "org/model:7b", fast = "org/model:7b"}',
+    ],
+)
+def test_a_value_that_works_is_not_refused(text: str) -> None:
+    assert parse(text, FILE) != Config()
 
 
 def test_every_fault_is_told_at_once_with_its_line() -> None:

@@ -44,3 +44,10 @@ def test_an_address_that_is_not_this_machine_s_is_said_so() -> None:
         require_free_port("192.0.2.1", 8080)
     assert refused.value.code == "machine.port_unusable"
     assert "192.0.2.1" in refused.value.message
+
+
+def test_a_host_that_cannot_be_resolved_is_said_in_words() -> None:
+    with pytest.raises(MachineError) as refused:
+        require_free_port("fe80::1%no-such-link", 8080)
+    assert refused.value.code == "machine.port_unusable"
+    assert "Unknown error" not in refused.value.message

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from appliance.catalogue import Library, ModelSpec
 from appliance.commands.config import config
 from appliance.config import Config
 from appliance.config_file import InvalidConfigError, load
@@ -44,6 +45,30 @@ def test_unknown_variables_of_the_environment_are_warned_of(
     monkeypatch.setenv("HISAR_HOEM", "/x")
     assert "HISAR_HOME" in hisar_config("check").stderr
     assert "HISAR_HOEM" in json.loads(hisar_config("check", "--json").stdout)["warnings"][0]
+
+
+def test_a_model_to_preload_that_nobody_knows_is_a_fault(home: Path) -> None:
+    (home / "config.toml").write_text('[engine]\n\npreload = ["echo", "smollm2:135"]\n')
+    result = hisar_config("check")
+    assert isinstance(result.exception, InvalidConfigError)
+    assert "config.toml:3: engine.preload: there is no model 'smollm2:135' here (item 1)" in str(
+        result.exception
+    )
+    told = json.loads(hisar_config("check", "--json").stdout)
+    assert [fault["code"] for fault in told["faults"]] == ["config.unknown_model"]
+    assert "smollm2:135m" in told["faults"][0]["hint"]
+
+
+def test_aliases_that_lead_nowhere_or_hide_a_model_are_warned_of(home: Path) -> None:
+    Library(home / "models").add(ModelSpec(name="mine", runner="echo"))
+    (home / "config.toml").write_text(
+        'aliases = {mine = "gone", good = "echo"}\nengine.preload = ["good"]\n'
+    )
+    warnings = json.loads(hisar_config("check", "--json").stdout)["warnings"]
+    assert len(warnings) == 3
+    assert "hides" in warnings[0]
+    assert "'gone'" in warnings[1]
+    assert "'echo'" in warnings[2]
 
 
 def test_another_file_can_be_checked_and_must_exist(home: Path) -> None:
