@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from engines.any_of import any_of
+
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 # 96 bits as decimal digits: a caller cannot guess them, and no template changes digits.
@@ -24,7 +26,7 @@ class ControlText:
     def __init__(self, markers: tuple[str, ...]) -> None:
         self._markers = markers
         self._indices = {marker: index for index, marker in enumerate(markers)}
-        self._marker = re.compile("|".join(map(re.escape, markers)) or r"(?!)")
+        self._marker = any_of(markers)
 
     def hide(self, value: Json) -> tuple[Json, str]:
         """A copy of `value` without markers in any of its strings, and the key to undo it."""
@@ -46,18 +48,23 @@ class ControlText:
     def split(self, rendered: str, key: str) -> Iterator[tuple[str, bool]]:
         """The runs of a rendered prompt, each with whether its markers are control tokens.
 
-        One run where no marker was hidden; else the template's markers one by one and the texts
-        between them, so that typed text is tokenised exactly as plain text would be.
+        What was typed between two of the template's markers is a run of its own where a marker was
+        hidden in it, and is tokenised exactly as plain text would be.
         """
-        if key not in rendered:
-            yield rendered, True
-            return
-        start = 0
+        done = start = 0
+        for end, next_start in self._fences(rendered):
+            if rendered.find(key, start, end) >= 0:
+                yield rendered[done:start], True
+                yield self._reveal(rendered[start:end], key), False
+                done = end
+            start = next_start
+        yield rendered[done:], True
+
+    def _fences(self, rendered: str) -> Iterator[tuple[int, int]]:
+        """Where each of the template's markers starts and ends, and where the text does."""
         for found in self._marker.finditer(rendered):
-            yield self._reveal(rendered[start : found.start()], key), False
-            yield found[0], True
-            start = found.end()
-        yield self._reveal(rendered[start:], key), False
+            yield found.span()
+        yield len(rendered), len(rendered)
 
     def _reveal(self, text: str, key: str) -> str:
         stand_in = rf"{key}(\d{{{_INDEX_DIGITS}}})"

@@ -15,7 +15,7 @@ from appliance.generation import ChatPrompt, GenerationRequest, Prompt
 from engines.grammar import GrammarCompiler
 from engines.grammar_text import AnswerShape
 from engines.prepared import Prepared
-from engines.prompting import PromptEncoder
+from engines.prompting import IsWanted, PromptEncoder
 from engines.protocol import Answer, Refused
 from engines.replies import ToEmbed
 from engines.sequence import Withheld
@@ -48,19 +48,19 @@ class Intake:
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="tokenise")
         self._grammar_threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="compile")
 
-    def submit(self, request: GenerationRequest) -> None:
-        """Have a request's prompts made ready."""
+    def submit(self, request: GenerationRequest, is_wanted: IsWanted) -> None:
+        """Have a request's prompts made ready, and given up when they are wanted no more."""
         threads = self._grammar_threads if _may_need_grammar(request) else self._threads
-        threads.submit(lambda: self._deliver(self.encode(request)))
+        threads.submit(lambda: self._deliver(self.encode(request, is_wanted)))
 
     def run(self, work: Callable[[], Delivered]) -> None:
         """Have something else done in a thread; it raises nothing."""
         self._threads.submit(lambda: self._deliver(work()))
 
-    def encode(self, request: GenerationRequest) -> Encoded:
+    def encode(self, request: GenerationRequest, is_wanted: IsWanted = lambda: True) -> Encoded:
         """The same, here and now."""
         try:
-            prompts = [self._prepare(request, prompt) for prompt in request.prompts]
+            prompts = [self._prepare(request, prompt, is_wanted) for prompt in request.prompts]
         except HisarError as error:
             return Encoded(request=request, error=error)
         except Exception as error:  # noqa: BLE001 - a thread's outermost frame: the request must end
@@ -75,8 +75,8 @@ class Intake:
         self._grammar_threads.shutdown(cancel_futures=True)
         self.encoder.close()
 
-    def _prepare(self, request: GenerationRequest, prompt: Prompt) -> Prepared:
-        prepared = self.encoder.encode(prompt)
+    def _prepare(self, request: GenerationRequest, prompt: Prompt, is_wanted: IsWanted) -> Prepared:
+        prepared = self.encoder.encode(prompt, is_wanted)
         shape = AnswerShape(
             thinking=prepared.thinking,
             calls=prepared.calls,

@@ -3,9 +3,10 @@ model wants one, and with control tokens only where the template put them.
 """
 
 import json
-from typing import cast
+from collections.abc import Callable
+from typing import TypeAlias, cast
 
-from appliance.errors import RequestError
+from appliance.errors import EngineError, RequestError
 from appliance.generation import ChatPrompt, Message, Prompt, TextPrompt, ToolCall
 from engines.control_text import ControlText, Json
 from engines.dialect import Dialect, read_dialect
@@ -21,6 +22,9 @@ from engines.tool_calls.offering import (
     with_tools_in_words,
 )
 
+# Whether somebody still waits for what is being made; asked from the thread that makes it.
+IsWanted: TypeAlias = Callable[[], bool]
+
 
 class PromptEncoder:
     """Turns prompts of one model into token ids. Blocking; safe to call from several threads."""
@@ -32,14 +36,16 @@ class PromptEncoder:
         self._dialect = read_dialect(tokenizer.chat_template)
         self._markup = _control_ids(tokenizer, self._dialect)
 
-    def encode(self, prompt: Prompt) -> Prepared:
+    def encode(self, prompt: Prompt, is_wanted: IsWanted = lambda: True) -> Prepared:
         """The token ids the model shall see, at least one, and how its answer is to be read.
 
         Raises RequestError (400): `request.template_failed`, `request.no_chat_template`,
-        `request.token_out_of_range`, `request.prompt_empty`, `request.invalid_parameter`.
+        `request.token_out_of_range`, `request.prompt_empty`, `request.invalid_parameter`; and
+        EngineError `request.cancelled` soon after the prompt is wanted no more.
         """
+        check_wanted(is_wanted)
         if isinstance(prompt, ChatPrompt):
-            prepared = self._encode_chat(prompt)
+            prepared = self._encode_chat(prompt, is_wanted)
         elif isinstance(prompt, TextPrompt):
             prepared = Prepared(token_ids=self.encode_text(prompt.text))
         else:
@@ -75,7 +81,7 @@ class PromptEncoder:
         if self._template is not None:
             self._template.close()
 
-    def _encode_chat(self, prompt: ChatPrompt) -> Prepared:
+    def _encode_chat(self, prompt: ChatPrompt, is_wanted: IsWanted) -> Prepared:
         if self._template is None:
             raise RequestError(
                 "request.no_chat_template",
@@ -92,12 +98,11 @@ class PromptEncoder:
             "eos_token": self.tokenizer.eos_text,
         }
         rendered = self._template.render({**cast("dict[str, Json]", hidden), **fixed})
-        bos = [] if self._starts_with_bos(rendered) else self._bos()
-        token_ids = bos + [
-            token_id
-            for text, has_markers in self._control.split(rendered, key)
-            for token_id in self.tokenizer.encode(text, markers=has_markers)
-        ]
+        token_ids = [] if self._starts_with_bos(rendered) else self._bos()
+        for text, has_markers in self._control.split(rendered, key):
+            for part in self.tokenizer.encode_parts(text, markers=has_markers):
+                check_wanted(is_wanted)
+                token_ids += part
         thinking = self._thinking_after(rendered)
         return Prepared(token_ids=token_ids, thinking=thinking, calls=calls, markup=self._markup)
 
@@ -126,6 +131,12 @@ class PromptEncoder:
         if not self.tokenizer.adds_bos:
             return []
         return self.tokenizer.encode(self.tokenizer.bos_text, markers=True)
+
+
+def check_wanted(is_wanted: IsWanted) -> None:
+    """Raise EngineError `request.cancelled` where nobody waits any more."""
+    if not is_wanted():
+        raise EngineError("request.cancelled", "the request was cancelled")
 
 
 def start_prompt_encoder(tokenizer: Tokenizer) -> PromptEncoder:

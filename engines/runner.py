@@ -6,7 +6,7 @@ and one line in `RUNNERS`.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -119,6 +119,9 @@ class Tokenizer(Protocol):
 
         Safe to call from another thread than the step loop's.
         """
+
+    def encode_parts(self, text: str, *, markers: bool) -> Iterator[list[int]]:
+        """The same ids a part at a time, so that a caller can give up in between."""
 
     def piece(self, token_id: int) -> bytes:
         """The bytes that a token stands for; empty for a control token."""

@@ -57,7 +57,7 @@ _UNSCORED: Final = RequestError(
 class Tokeniser(Protocol):
     """Where prompts go to be tokenised; each comes back as an `Encoded` to be received."""
 
-    def submit(self, request: GenerationRequest) -> None: ...
+    def submit(self, request: GenerationRequest, is_wanted: Callable[[], bool]) -> None: ...
 
 
 class StepLoop:
@@ -135,7 +135,12 @@ class StepLoop:
             self._fail(request.id, refusal)
             return
         self._num_tokenising += 1
-        self._tokeniser.submit(request)
+        self._tokeniser.submit(request, lambda: self._is_live(request))
+
+    def _is_live(self, request: GenerationRequest) -> bool:
+        """Whether it has not ended. Its id may be in use again. Asked by other threads, too."""
+        live = self._live.get(request.id)
+        return live is not None and live.request is request
 
     def _refusal(self, request: GenerationRequest) -> HisarError | None:
         if self.is_draining:
@@ -148,10 +153,10 @@ class StepLoop:
 
     def _open(self, encoded: Encoded) -> None:
         self._num_tokenising -= 1
-        request_id = encoded.request.id
-        live = self._live.get(request_id)
-        if live is None or live.request is not encoded.request:
+        if not self._is_live(encoded.request):
             return  # Aborted while it was being tokenised.
+        request_id = encoded.request.id
+        live = self._live[request_id]
         try:
             if encoded.error is not None:
                 raise encoded.error

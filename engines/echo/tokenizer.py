@@ -6,6 +6,7 @@ piece at every place and is undone exactly by joining `piece()`s.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from engines.reasoning import THINK_END
@@ -88,6 +89,10 @@ class EchoTokenizer:
             marker_id = _MARKER_IDS.get(part)
             token_ids += _encode_plain(part) if marker_id is None else [marker_id]
         return token_ids
+
+    def encode_parts(self, text: str, *, markers: bool) -> Iterator[list[int]]:
+        """The same, in one part: this takes no time."""
+        yield self.encode(text, markers=markers)
 
     def piece(self, token_id: int) -> bytes:
         """The bytes of a token; empty for a marker."""

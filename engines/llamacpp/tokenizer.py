@@ -1,13 +1,18 @@
 """Text to tokens and back, as libllama's vocabulary of a model has it."""
 
 import ctypes
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, cast
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
 
+from engines.llamacpp.cuts import Cuts
+
 _UNKNOWN_OR_CONTROL: Final = llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_CONTROL
+_USER_DEFINED: Final = llama.LLAMA_TOKEN_ATTR_USER_DEFINED
 _LONGEST_PIECE_BYTES: Final = 4096
 # Text becomes at most a token a byte, but for what a tokenizer puts before it.
 _SPARE_TOKENS: Final = 16
@@ -52,16 +57,37 @@ class LlamaTokenizer:
     @cached_property
     def control_markers(self) -> tuple[str, ...]:
         """The texts of control tokens, longest first."""
-        texts = {
-            self._text(token_id)
-            for token_id in range(self.vocabulary_size)
-            if llama.llama_vocab_get_attr(self._vocab, token_id) & _UNKNOWN_OR_CONTROL
-        }
-        return tuple(sorted(texts - {""}, key=lambda text: (-len(text), text)))
+        texts = self._texts_with(_UNKNOWN_OR_CONTROL)
+        return tuple(sorted(texts, key=lambda text: (-len(text), text)))
 
     def encode(self, text: str, *, markers: bool) -> list[int]:
         """Token ids of `text`; NUL characters are characters like others. Thread-safe."""
-        return self._tokenize(text.encode(), adds_special=False, markers=markers)
+        return list(chain.from_iterable(self.encode_parts(text, markers=markers)))
+
+    def encode_parts(self, text: str, *, markers: bool) -> Iterator[list[int]]:
+        """The same a part at a time. Thread-safe."""
+        cuts = self._cuts_at_markers if markers else self._cuts
+        for part in cuts.parts(text):
+            yield self._tokenize(part.encode(), adds_special=False, markers=markers)
+
+    @cached_property
+    def _cuts(self) -> Cuts:
+        return Cuts(self._texts_with(_USER_DEFINED, without=_UNKNOWN_OR_CONTROL))
+
+    @cached_property
+    def _cuts_at_markers(self) -> Cuts:
+        # A token that takes away the space before it (only masks do) must not lose sight of it.
+        may_cut = not self._texts_with(llama.LLAMA_TOKEN_ATTR_LSTRIP)
+        return Cuts(self._texts_with(_USER_DEFINED | _UNKNOWN_OR_CONTROL) if may_cut else ())
+
+    def _texts_with(self, attributes: int, *, without: int = 0) -> set[str]:
+        """The texts of the tokens that have any of these attributes, and none of the others."""
+        texts = set()
+        for token_id in range(self.vocabulary_size):
+            found = llama.llama_vocab_get_attr(self._vocab, token_id)
+            if found & attributes and not found & without:
+                texts.add(self._text(token_id))
+        return texts - {""}
 
     def _tokenize(self, data: bytes, *, adds_special: bool, markers: bool) -> list[int]:
         room = len(data) + _SPARE_TOKENS

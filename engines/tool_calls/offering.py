@@ -90,14 +90,13 @@ def with_tools_in_words(messages: list[Message], tools: tuple[Tool, ...]) -> lis
 
 def with_calls_in_words(messages: list[Message]) -> list[Message]:
     """Calls as text of the assistant; results, with what the user says next, as one user turn."""
-    plain: list[Message] = []
+    turns: list[list[Message]] = []
     for message in map(_with_call_as_text, messages):
-        last = plain[-1] if plain else None
-        if last and last.role == message.role == "user" and _ends_in_result(last):
-            plain[-1] = replace(last, content=f"{last.content}\n{message.content}")
+        if turns and message.role == "user" and _is_result(turns[-1][-1]):
+            turns[-1].append(message)
         else:
-            plain.append(message)
-    return plain
+            turns.append([message])
+    return list(map(_to_one, turns))
 
 
 def _with_call_as_text(message: Message) -> Message:
@@ -111,8 +110,14 @@ def _with_call_as_text(message: Message) -> Message:
     return replace(message, content=content, tool_calls=())
 
 
-def _ends_in_result(message: Message) -> bool:
-    return (message.content or "").endswith(_RESULT_END)
+def _is_result(message: Message) -> bool:
+    return message.role == "user" and (message.content or "").endswith(_RESULT_END)
+
+
+def _to_one(messages: list[Message]) -> Message:
+    if len(messages) == 1:
+        return messages[0]
+    return Message(role="user", content="\n".join(message.content or "" for message in messages))
 
 
 def _to_text(call: ToolCall) -> str:

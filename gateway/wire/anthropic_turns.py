@@ -154,17 +154,23 @@ def _to_questions(
     role: Literal["user", "system"], blocks: list[AnyBlock], path: str
 ) -> list[Message]:
     messages: list[Message] = []
-    is_text_before = False
+    texts: list[str] = []
     for at, block in enumerate(blocks):
         match block:
-            case TextBlock(text=text) if is_text_before:
-                earlier = messages.pop().content or ""
-                messages.append(Message(role=role, content=earlier + text))
             case TextBlock(text=text):
-                messages.append(Message(role=role, content=text))
+                texts.append(text)
             case ToolResultBlock() if role == "user":
+                messages += _to_question(role, texts)
                 messages.append(block.to_message())
             case _:
                 raise invalid_parameter(f"{path}.content[{at}]", f"not a block of the {role}")
-        is_text_before = isinstance(block, TextBlock)
-    return messages
+    return messages + _to_question(role, texts)
+
+
+def _to_question(role: Literal["user", "system"], texts: list[str]) -> list[Message]:
+    """One message of the texts, if there are any, which are used up."""
+    if not texts:
+        return []
+    message = Message(role=role, content="".join(texts))
+    texts.clear()
+    return [message]

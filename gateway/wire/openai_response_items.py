@@ -145,22 +145,26 @@ def to_messages(items: str | list[Item]) -> tuple[Message, ...]:
     """The conversation in our words."""
     if isinstance(items, str):
         return (Message(role="user", content=items),)
-    messages: list[Message] = []
+    turns: list[list[Message]] = []
     for item in items:
         if isinstance(item, ReasoningItem):
             continue
-        message = item.to_message()
-        if isinstance(item, CallItem) and messages and messages[-1].role == "assistant":
-            message = _join_calls(messages.pop(), message)
-        messages.append(message)
-    return tuple(messages)
+        if isinstance(item, CallItem) and turns and turns[-1][0].role == "assistant":
+            turns[-1].append(item.to_message())
+        else:
+            turns.append([item.to_message()])
+    return tuple(map(_join_calls, turns))
 
 
-def _join_calls(turn: Message, call: Message) -> Message:
+def _join_calls(turn: list[Message]) -> Message:
+    """A message and the calls that follow it as one."""
+    first, *calls = turn
+    if not calls:
+        return first
     return Message(
         role="assistant",
-        content=turn.content or None,
-        tool_calls=(*turn.tool_calls, *call.tool_calls),
+        content=first.content or None,
+        tool_calls=tuple(call for message in turn for call in message.tool_calls),
     )
 
 

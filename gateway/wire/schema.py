@@ -17,9 +17,9 @@ from gateway.wire.body import is_name
 
 S = TypeVar("S", bound=Struct)
 
-# Each turn costs a control token or two, so no context here holds more; and the time to tokenise
-# a rendered prompt grows with the square of its turns (0.4 s at 2,500, 68 s at 40,000).
-MAX_TURNS: Final = 2048
+# A turn is three tokens at least and takes an engine 0.2 ms to tokenise: as many as this take about
+# as long as the longest text that a body may hold, and fill 96,000 tokens of context.
+MAX_TURNS: Final = 16_384
 
 _PLACE: Final = re.compile(r"(?P<what>.*) - at `\$(?P<path>[^`]*)`\Z", re.DOTALL)
 _FIELD: Final = re.compile(

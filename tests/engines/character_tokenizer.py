@@ -1,5 +1,7 @@
 """A tokenizer that a test can read: a token a character, and one for each control marker."""
 
+from collections.abc import Iterator
+
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
     "{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
@@ -27,6 +29,9 @@ class CharacterTokenizer:
             token_ids.append(0x110000 + MARKERS.index(marker) if marker else ord(text[0]))
             text = text[len(marker or text[0]) :]
         return token_ids
+
+    def encode_parts(self, text: str, *, markers: bool) -> Iterator[list[int]]:
+        yield self.encode(text, markers=markers)
 
     def piece(self, token_id: int) -> bytes:
         return chr(token_id).encode() if token_id < 0x110000 else b""

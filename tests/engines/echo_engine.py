@@ -1,6 +1,7 @@
 """A step loop over the echo engine, driven by hand, that remembers what every request was told."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import count
 
 from appliance.generation import (
@@ -58,8 +59,8 @@ class Engine:
         self.loop = StepLoop(runner, self, lambda: float(next(ticks)))
         self.said: dict[str, list[GenerationEvent]] = defaultdict(list)
 
-    def submit(self, request: GenerationRequest) -> None:
-        self.encoded.append(self.intake.encode(request))
+    def submit(self, request: GenerationRequest, is_wanted: Callable[[], bool]) -> None:
+        self.encoded.append(self.intake.encode(request, is_wanted))
 
     def ask(
         self,

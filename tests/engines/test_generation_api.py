@@ -278,8 +278,9 @@ def test_a_grammar_being_compiled_keeps_nobody_waiting() -> None:
     encoded: SimpleQueue[Encoded] = SimpleQueue()
     intake = Intake(PromptEncoder(tokenizer, None), encoded.put)
     for number in range(4):
-        intake.submit(make(TextPrompt(text="a"), id=str(number), output_format=JSON_OBJECT))
-    intake.submit(make(TextPrompt(text="b"), id="plain"))
+        request = make(TextPrompt(text="a"), id=str(number), output_format=JSON_OBJECT)
+        intake.submit(request, lambda: True)
+    intake.submit(make(TextPrompt(text="b"), id="plain"), lambda: True)
     assert encoded.get(timeout=DEADLINE_S).request.id == "plain"
     tokenizer.may_go_on.set()
     ready = [encoded.get(timeout=DEADLINE_S) for _ in range(4)]

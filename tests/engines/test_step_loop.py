@@ -1,6 +1,7 @@
 """Requests through the step loop with the echo engine: what each is told, and how each ends."""
 
 import random
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
 import msgspec
@@ -207,6 +208,18 @@ def test_an_abort_ends_a_request_before_the_next_step(engine: Engine, num_steps:
     assert engine.failure("r") == failure
     assert engine.text("other") == "other"
     assert engine.is_empty()
+
+
+def test_whoever_tokenises_can_see_that_a_request_was_aborted(engine: Engine) -> None:
+    """Also where another request has its id by then."""
+    asked: list[Callable[[], bool]] = []
+    engine.submit = lambda _request, is_wanted: asked.append(is_wanted)  # type: ignore[method-assign]
+    engine.ask("first")
+    assert asked[0]()
+    engine.loop.receive(Abort(request_id="r"))
+    assert not asked[0]()
+    engine.ask("second")
+    assert [is_wanted() for is_wanted in asked] == [False, True]
 
 
 def test_an_abort_of_an_unknown_request_is_ignored(engine: Engine) -> None:

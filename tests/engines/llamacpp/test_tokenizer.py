@@ -59,6 +59,24 @@ def test_odd_text_survives(tokenizer: LlamaTokenizer, text: str) -> None:
     assert decode(tokenizer, tokenizer.encode(text, markers=False)) == text
 
 
+FRAGMENTS = ["<|im_start|>", "<|im_end|>", "<|im", "_end|>", "\n", " ", "  ", "user\n", "ğ", "a"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(pieces=st.lists(st.sampled_from(FRAGMENTS), max_size=400), markers=st.booleans())
+def test_a_text_tokenised_in_parts_has_the_tokens_of_the_whole(
+    tokenizer: LlamaTokenizer, pieces: list[str], markers: bool
+) -> None:
+    text = "".join(pieces)
+    whole = tokenizer._tokenize(text.encode(), adds_special=False, markers=markers)
+    assert tokenizer.encode(text, markers=markers) == whole
+
+
+def test_a_long_conversation_is_tokenised_in_parts(tokenizer: LlamaTokenizer) -> None:
+    turns = "<|im_start|>user\nhi<|im_end|>\n" * 1_000
+    assert len(list(tokenizer.encode_parts(turns, markers=True))) > 20
+
+
 def test_markers_are_tokens_only_where_asked_for(tokenizer: LlamaTokenizer) -> None:
     assert tokenizer.encode("<|im_end|>", markers=True) == [END]
     assert END not in tokenizer.encode("<|im_end|>", markers=False)
