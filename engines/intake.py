@@ -19,6 +19,7 @@ from engines.prompting import IsWanted, PromptEncoder
 from engines.protocol import Answer, Refused
 from engines.replies import ToEmbed
 from engines.sequence import Withheld
+from engines.token_range import check_parameters
 from engines.vocabulary import Vocabulary
 
 # Two, so that a short prompt does not wait behind one of megabytes. As many for requests with a
@@ -60,6 +61,7 @@ class Intake:
     def encode(self, request: GenerationRequest, is_wanted: IsWanted = lambda: True) -> Encoded:
         """The same, here and now."""
         try:
+            check_parameters(request, self._vocabulary.tokenizer.vocabulary_size)
             prompts = [self._prepare(request, prompt, is_wanted) for prompt in request.prompts]
         except HisarError as error:
             return Encoded(request=request, error=error)
@@ -93,13 +95,10 @@ class Intake:
         stopping = request.stopping
         if not stopping.min_tokens and not stopping.ignores_eos:
             return ()
-        size = self._vocabulary.tokenizer.vocabulary_size
-        endings = self._vocabulary.ending_ids
-        stop_ids = tuple(token_id for token_id in stopping.stop_token_ids if 0 <= token_id < size)
         eos_until = sys.maxsize if stopping.ignores_eos else stopping.min_tokens
         return (
-            Withheld(token_ids=endings, until_tokens=eos_until),
-            Withheld(token_ids=stop_ids, until_tokens=stopping.min_tokens),
+            Withheld(token_ids=self._vocabulary.ending_ids, until_tokens=eos_until),
+            Withheld(token_ids=stopping.stop_token_ids, until_tokens=stopping.min_tokens),
         )
 
 

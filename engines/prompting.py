@@ -15,6 +15,7 @@ from engines.prepared import Prepared
 from engines.reasoning import THINK_START, Thinking
 from engines.runner import Tokenizer
 from engines.templating import TemplateProcess
+from engines.token_range import check_token_ids
 from engines.tool_calls.offering import (
     to_template_tools,
     with_calls_in_words,
@@ -66,14 +67,7 @@ class PromptEncoder:
 
     def check_range(self, token_ids: tuple[int, ...], *, param: str) -> list[int]:
         """The ids, all of them in the vocabulary. Raises RequestError."""
-        size = self.tokenizer.vocabulary_size
-        if any(not 0 <= token_id < size for token_id in token_ids):
-            raise RequestError(
-                "request.token_out_of_range",
-                f"a token id lies outside the vocabulary of {size} tokens",
-                status=400,
-                param=param,
-            )
+        check_token_ids(token_ids, self.tokenizer.vocabulary_size, param)
         return list(token_ids)
 
     def close(self) -> None:

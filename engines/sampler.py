@@ -108,11 +108,10 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def add_biases(row: Row, logit_bias: tuple[tuple[int, float], ...]) -> Row:
-    """A copy of the row with the biases added; ids outside the vocabulary are ignored."""
+    """A copy of the row with the biases added."""
     biased = row.copy()
     for token_id, bias in logit_bias:
-        if 0 <= token_id < len(biased):
-            biased[token_id] += np.float32(bias)
+        biased[token_id] += np.float32(bias)
     return biased
 
 

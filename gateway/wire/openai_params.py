@@ -5,16 +5,18 @@ Ranges are OpenAI's own where it documents them. `top_k`, `min_p`, `repetition_p
 they are spelled as vLLM spells them, and as most clients of open models send them.
 """
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
 
 from appliance.generation import OutputFormat, SamplingParams, StopConditions
+from gateway.wire.body import is_name
 from gateway.wire.openai_formats import ChatFormat
 from gateway.wire.schema import Unsupported, invalid_parameter, unsupported_parameter
 
 MAX_SAMPLES: Final = 8
 MAX_LOGIT_BIASES: Final = 1024
+MAX_BIAS: Final = 100
 MAX_STOP_TOKEN_IDS: Final = 64
 MAX_REGEX_CHARS: Final = 8_192
 MAX_GRAMMAR_CHARS: Final = 65_536
@@ -72,12 +74,7 @@ class SharedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stop: StopText | Annotated[list[StopText], Meta(max_length=4)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: (
-        Annotated[
-            dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=MAX_LOGIT_BIASES)
-        ]
-        | None
-    ) = None
+    logit_bias: Annotated[dict[str, Any], Meta(max_length=MAX_LOGIT_BIASES)] | None = None
     user: str | None = None
     response_format: ChatFormat | None = None
     guided_regex: Annotated[str, Meta(min_length=1, max_length=MAX_REGEX_CHARS)] | None = None
@@ -169,9 +166,13 @@ def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _to_bias(item: tuple[str, float]) -> tuple[int, float]:
+def _to_bias(item: tuple[str, Any]) -> tuple[int, float]:
+    """Checked here, because no path of a type names the key."""
     key, bias = item
+    param = f'logit_bias["{key}"]' if is_name(key) else "logit_bias"
     is_plain = key.isascii() and key.isdecimal() and len(key) <= 10 and str(int(key)) == key
     if not is_plain or int(key) > MAX_TOKEN_ID:
-        raise invalid_parameter("logit_bias", "expected token ids as keys, such as `50256`")
-    return int(key), bias
+        raise invalid_parameter(param, "expected token ids as keys, such as `50256`")
+    if type(bias) not in (int, float) or not -MAX_BIAS <= bias <= MAX_BIAS:
+        raise invalid_parameter(param, f"expected a number from -{MAX_BIAS} to {MAX_BIAS}")
+    return int(key), float(bias)

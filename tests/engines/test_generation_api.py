@@ -36,6 +36,7 @@ from engines.prompting import PromptEncoder, start_prompt_encoder
 from tests.engines.echo_engine import Engine, make_runner
 
 DEADLINE_S = 20.0
+SIZE = EchoTokenizer.vocabulary_size
 FIND = Tool(
     name="find",
     description="Find a customer.",
@@ -297,6 +298,29 @@ def test_the_stop_string_that_matched_is_named(engine: Engine) -> None:
     assert engine.text("r") == "one, "
 
 
+@pytest.mark.parametrize(
+    ("sampling", "stopping", "param"),
+    [
+        (
+            SamplingParams(logit_bias=((1, 1.0), (SIZE, 1.0))),
+            StopConditions(),
+            f'logit_bias["{SIZE}"]',
+        ),
+        (SamplingParams(), StopConditions(stop_token_ids=(1, SIZE)), "stop_token_ids[1]"),
+    ],
+)
+def test_a_parameter_that_names_no_token_of_the_model_is_refused(
+    engine: Engine, sampling: SamplingParams, stopping: StopConditions, param: str
+) -> None:
+    engine.send(make(TextPrompt(text="a"), sampling=sampling, stopping=stopping))
+    engine.run()
+    failure = engine.failure("r")
+    assert (failure.code, failure.param) == ("request.token_out_of_range", param)
+    assert failure.message == (
+        f"{param}: token {SIZE} is outside the vocabulary of this model, which has {SIZE} tokens"
+    )
+
+
 def test_a_stop_token_ends_without_its_text(engine: Engine) -> None:
     stopping = StopConditions(stop_token_ids=(ord("c"),))
     end = run(engine, make(TextPrompt(text="abcd"), stopping=stopping))
@@ -305,7 +329,7 @@ def test_a_stop_token_ends_without_its_text(engine: Engine) -> None:
 
 
 def test_no_end_before_min_tokens(engine: Engine) -> None:
-    stopping = StopConditions(min_tokens=6, max_tokens=20, stop_token_ids=(ord("b"), 10**9))
+    stopping = StopConditions(min_tokens=6, max_tokens=20, stop_token_ids=(ord("b"),))
     end = run(engine, make(TextPrompt(text="abc"), stopping=stopping))
     assert end.finish_reason is FinishReason.STOP
     assert engine.finished("r").usage.completion_tokens == 7

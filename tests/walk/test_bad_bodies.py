@@ -62,6 +62,25 @@ def test_a_bad_body_is_400_in_the_envelope(box: RunningBox, name: str) -> None:
     assert error["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"logit_bias": {"65": 1, "999999": 1}}, 'logit_bias["999999"]'),
+        ({"stop_token_ids": [65, 999999]}, "stop_token_ids[1]"),
+    ],
+)
+def test_a_token_that_the_model_does_not_have_is_refused_by_name(
+    box: RunningBox, fields: dict[str, object], param: str, stream: bool
+) -> None:
+    answer = box.chat("hi", stream=stream, **fields)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("request.token_out_of_range", param)
+    assert "999999" in error["message"]
+    assert "278 tokens" in error["message"]
+
+
 def test_after_all_of_them_the_same_engine_answers(box: RunningBox) -> None:
     """sgl-project/sglang#28153: a NaN killed the engine's process."""
     worker = box.worker()
