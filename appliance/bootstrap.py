@@ -149,7 +149,19 @@ def build(for_tests: bool) -> None:
     wheel = built_wheel() or build_wheel()
     pip("install", "--no-deps", str(wheel))
     pip("install", "--no-deps", "--editable", str(ROOT))
+    name_clone_in_ascii()
     STAMP.write_text(fingerprint(for_tests), encoding="utf-8")
+
+
+def name_clone_in_ascii() -> None:
+    """Let the environment find this folder by a relative path.
+
+    pip writes the whole one, which may hold any letter, and under LC_ALL=C Python 3.11 reads that
+    file as ASCII: it would not start.
+    """
+    for packages in VENV.glob("lib/python*/site-packages"):
+        for link in packages.glob("*hisar*.pth"):
+            link.write_text(os.path.relpath(str(ROOT), str(packages)) + "\n", encoding="ascii")
 
 
 def is_up_to_date(for_tests: bool) -> bool:
@@ -241,7 +253,7 @@ def cache() -> Path:
 def fingerprint(for_tests: bool) -> str:
     """Changes when the environment must be brought up to date."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT} {for_tests}".encode())
-    for path in (RUNTIME, DEVELOPMENT, ENGINE, ROOT / "pyproject.toml"):
+    for path in (RUNTIME, DEVELOPMENT, ENGINE, ROOT / "pyproject.toml", Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest() + "\n"
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,6 +119,23 @@ def test_another_processor_gets_an_engine_of_its_own(
     monkeypatch.setattr(bootstrap, "processor_flags", lambda: "sse2")
     assert bootstrap.wheel_folder() != mine
     assert clone.name not in str(mine)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "tr_TR.ISO-8859-9"])
+def test_a_clone_of_any_name_is_found_in_every_locale(clone: Path, locale: str) -> None:
+    """python/cpython#121219: what pip writes into the environment is read as the locale has it."""
+    venv.create(bootstrap.VENV, with_pip=False, symlinks=True)
+    (packages,) = bootstrap.VENV.glob("lib/python*/site-packages")
+    (packages / "_hisar.pth").write_text(str(clone), encoding="utf-8")
+    (clone / "appliance").mkdir()
+    (clone / "appliance" / "__init__.py").write_text("")
+    bootstrap.name_clone_in_ascii()
+    script = "import appliance; print(ascii(appliance.__file__))"
+    command = [str(bootstrap.python()), "-P", "-c", script]
+    done = subprocess.run(
+        command, env={"LC_ALL": locale}, capture_output=True, encoding="ascii", check=True
+    )
+    assert done.stdout.strip() == ascii(str(clone / "appliance" / "__init__.py"))
 
 
 def test_it_runs_by_path_beside_modules_named_like_the_library_s() -> None:
