@@ -12,7 +12,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
 
     name: str
     source: str
-    licence: str
+    licence: str = ""
     files: tuple[ModelFile, ...] = ()
 
 
@@ -29,7 +29,7 @@ _ALL: Final = (
             ),
         ),
     ),
-    KnownModel(name="echo", source="echo:", licence="Proprietary"),
+    KnownModel(name="echo", source="echo:"),
 )
 
 KNOWN_MODELS: Final = {model.name: model for model in _ALL}

@@ -80,7 +80,12 @@ def _say_ready(announcement: Announcement) -> None:
 def _curl(announcement: Announcement) -> str:
     """A line for a shell. Inside `"$( )"` quoting starts afresh."""
     message = {"role": "user", "content": "Say hello."}
-    body = {"model": announcement.models[0], "max_tokens": 64, "messages": [message]}
+    body = {
+        "model": announcement.models[0],
+        "max_tokens": 64,
+        "temperature": 0,  # a small model's likeliest answer is its best one
+        "messages": [message],
+    }
     return (
         f"curl -s {announcement.base_url}/v1/chat/completions"
         " -H 'Content-Type: application/json'"

@@ -18,6 +18,7 @@ from gateway.wire import (
     vllm_tokens,
 )
 from gateway.wire.openai_params import UNSUPPORTED_SPELLINGS
+from gateway.wire.schema import MAX_TURNS
 from tests.house.source import ROOT, modules, tree_of
 
 MANUAL: Final = ROOT / "appliance" / "manual"
@@ -135,6 +136,12 @@ def test_every_parameter_is_said_to_be_honoured_or_refused(
     assert set(table) == known | set(unsupported)
     refused = {name for name, verdict in table.items() if verdict == "refused"}
     assert refused == set(unsupported)
+
+
+def test_the_bound_on_turns_is_said_once_for_every_route() -> None:
+    text = (MANUAL / "api.md").read_text()
+    assert text.count(f"at most {MAX_TURNS:,} turns") == 1
+    assert text.count(f"{MAX_TURNS:,}") == 1
 
 
 def test_the_index_names_every_page() -> None:

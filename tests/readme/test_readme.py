@@ -73,6 +73,7 @@ def test_the_curl_line_answers(environment: dict[str, str], port: int) -> None:
 @pytest.mark.model
 def test_the_curl_line_that_up_prints_answers(environment: dict[str, str]) -> None:
     (line,) = re.findall(r"curl .*", environment["PRINTED"])
+    assert '"temperature":0,' in line
     assert content_of(answered(["bash", "-c", line], environment))
 
 

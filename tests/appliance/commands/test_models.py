@@ -20,6 +20,7 @@ def test_an_empty_library_lists_what_can_be_fetched(hisar: Hisar) -> None:
     listed = hisar.json("models", "list")
     assert listed["models"] == []
     assert [known["name"] for known in listed["known"]] == ["smollm2:135m", "echo"]
+    assert [known["licence"] for known in listed["known"]] == ["Apache-2.0", ""]
     assert "not fetched" in hisar("models", "list").stdout
     assert not hisar.home.exists()
 
