@@ -140,7 +140,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
     `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens. `embedding_size` is
     how many numbers its embeddings have, 0 where it makes none. A model that does not generate only
-    embeds.
+    embeds. `verifies_drafts`: it can compute tokens that are only guessed, and forget them.
     """
 
     model: str
@@ -151,6 +151,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     scores_prompts: bool = False
     embedding_size: int = 0
     generates: bool = True
+    verifies_drafts: bool = False
 
 
 class SchedulerStats(Struct, frozen=True, kw_only=True):
@@ -167,12 +168,15 @@ class SchedulerStats(Struct, frozen=True, kw_only=True):
     prefix_cache_hits: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
     """How one worker stands. `call_id` 0: sent unasked, when something changed.
 
     `load_s` is how long its latest start took, from the wish to readiness, room made included.
+    `failure_code` says why a model that has failed could not be loaded.
     """
 
     call_id: int = 0
@@ -184,15 +188,16 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
     facts: ModelFacts | None = None
     stats: SchedulerStats = SchedulerStats()
     load_s: float = 0.0
+    failure_code: str = ""
 
 
 class Status(Struct, frozen=True, kw_only=True, tag="status"):
-    """How a host stands, replica by replica, and how often a model made room for another."""
+    """How a host stands, replica by replica, and how often each model made room for another."""
 
     call_id: int
     host_pid: int
     replicas: tuple[ReplicaStatus, ...]
-    num_evictions: int = 0
+    evictions: dict[str, int] = {}
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):

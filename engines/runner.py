@@ -41,12 +41,17 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
     Computes `token_ids[start : start + length]`. When that reaches the last known token,
     `samples` is true and the step answers with one new token for this sequence.
+
+    `drafts` are guesses of the tokens that follow. They are computed after the known ones, and the
+    answer is then a tuple: as many tokens as `engines.verifying` takes, at least one. The runner
+    forgets what it computed of the others. Only where its facts say that it `verifies_drafts`.
     """
 
     sequence: Sequence
     start: int
     length: int
     samples: bool
+    drafts: tuple[int, ...] = ()
 
 
 class StepPlan(Struct, frozen=True, kw_only=True):
@@ -57,7 +62,7 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     @property
     def num_tokens(self) -> int:
         """Tokens computed by this step."""
-        return sum(chunk.length for chunk in self.chunks)
+        return sum(chunk.length + len(chunk.drafts) for chunk in self.chunks)
 
 
 class Logprob(Struct, frozen=True, kw_only=True):
@@ -80,6 +85,10 @@ class RowError(Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
+
+
+# Of a chunk: nothing where it does not sample, a run of tokens where it has drafts.
+Answer: TypeAlias = Sampled | tuple[Sampled, ...] | RowError | None
 
 
 class OutOfKvError(Exception):
@@ -199,7 +208,7 @@ class Runner(Protocol):
     def step_tokens(self) -> int:
         """Most tokens one step may compute."""
 
-    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
+    def execute(self, plan: StepPlan) -> Seq[Answer]:
         """Compute the plan; answer chunk by chunk (None where a chunk does not sample).
 
         Raises OutOfKvError with nothing computed. Any other exception ends the replica.

@@ -9,13 +9,15 @@ Smaller `priority` goes first; within it, earlier arrival.
 """
 
 from bisect import insort
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from typing import Final, TypeAlias
 
 from appliance.generation import FinishReason
 from engines.protocol import SchedulerStats
-from engines.runner import Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
+from engines.runner import Answer, Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
 from engines.sequence import Sequence, SequenceState
+from engines.speculation import Speculation
 
 # How often others may be admitted past a waiting sequence that does not fit. Then all wait for it.
 MAX_BYPASSES: Final = 16
@@ -65,16 +67,24 @@ class Scheduler:
 
     `step_tokens` bounds a step; no more than `max_running` sequences run (and no more than a step
     has tokens, so that every stream moves in every step). `prompt_tokens` bounds the prompt part
-    of a step in which streams decode; 0 means a quarter of `step_tokens`.
+    of a step in which streams decode; 0 means a quarter of `step_tokens`. With `speculation` steps
+    that only decode may carry drafts.
     """
 
     def __init__(
-        self, kv: KvManager, *, step_tokens: int, max_running: int, prompt_tokens: int = 0
+        self,
+        kv: KvManager,
+        *,
+        step_tokens: int,
+        max_running: int,
+        prompt_tokens: int = 0,
+        speculation: Speculation | None = None,
     ) -> None:
         self._kv = kv
         self._step_tokens = step_tokens
         self._max_running = min(max_running, step_tokens)
         self._prompt_tokens = prompt_tokens or max(1, step_tokens // PROMPT_SHARE_BESIDE_DECODES)
+        self._speculation = speculation
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._by_request: dict[str, list[Sequence]] = {}
@@ -85,6 +95,8 @@ class Scheduler:
         self._prefix_cache_hits = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
+        self._num_drafted = 0
+        self._num_accepted = 0
 
     @property
     def running(self) -> Seq[Sequence]:
@@ -139,26 +151,45 @@ class Scheduler:
         if not self._has_preempted or not self._running:
             self._admit_waiting(budget, now)
         self._has_preempted = False
-        chunks = decodes + budget.chunks()
+        chunks = budget.chunks()
+        if self._speculation is not None and decodes and not chunks:
+            decodes = self._speculation.add_drafts(decodes, self._step_tokens - len(decodes))
+        chunks = decodes + chunks
         return StepPlan(chunks=tuple(chunks)) if chunks else None
 
-    def commit(self, plan: StepPlan, results: Seq[Sampled | RowError | None]) -> list[Outcome]:
+    def commit(
+        self, plan: StepPlan, answers: Seq[Answer], *, seconds: float = 0.0
+    ) -> Iterator[Outcome]:
         """Take in what a step computed: appends the new tokens, answers who got what.
 
-        A sequence with a RowError is still running; its owner decides how it ends.
+        Lazily: each token is appended when the one before it has been told, so that where one ends
+        its sequence, those after it never were. A sequence with a RowError is still running; its
+        owner decides how it ends. `seconds` is how long the step took, where drafts are wanted.
         """
-        outcomes: list[Outcome] = []
-        for chunk, result in zip(plan.chunks, results, strict=True):
+        self._num_steps += 1
+        if self._speculation is not None:
+            self._speculation.observe(plan, seconds)
+        for chunk, answer in zip(plan.chunks, answers, strict=True):
             sequence = chunk.sequence
             sequence.num_computed = chunk.start + chunk.length
-            if result is None:
-                continue
-            if isinstance(result, Sampled):
-                sequence.token_ids.append(result.token_id)
-                self._num_generation_tokens += 1
-            outcomes.append((sequence, result))
-        self._num_steps += 1
-        return outcomes
+            if isinstance(answer, Sampled):
+                yield from self._append(sequence, (answer,))
+            elif isinstance(answer, RowError):
+                yield sequence, answer
+            elif answer is not None:
+                self._num_drafted += len(chunk.drafts)
+                yield from self._append(sequence, answer)
+
+    def _append(self, sequence: Sequence, run: tuple[Sampled, ...]) -> Iterator[Outcome]:
+        """All of a run but its last token were drafts, and are computed already."""
+        for num_accepted, sampled in enumerate(run):
+            if sequence.state is not SequenceState.RUNNING:
+                return
+            sequence.num_computed = len(sequence.token_ids)
+            sequence.token_ids.append(sampled.token_id)
+            self._num_generation_tokens += 1
+            self._num_accepted += num_accepted > 0
+            yield sequence, sampled
 
     def preempt_newest(self) -> Sequence | None:
         """Send the least important, then newest running sequence back to the waiting ones.
@@ -194,6 +225,8 @@ class Scheduler:
             prefix_cache_hits=self._prefix_cache_hits,
             prompt_tokens=self._num_prompt_tokens,
             generation_tokens=self._num_generation_tokens,
+            num_drafted=self._num_drafted,
+            num_accepted=self._num_accepted,
         )
 
     def _prompt_budget(self, num_decodes: int) -> int:

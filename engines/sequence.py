@@ -12,6 +12,7 @@ from appliance.generation import FinishReason, SamplingParams
 
 if TYPE_CHECKING:
     from engines.constraint import Constraint
+    from engines.drafting import Drafter
     from engines.runner import Sampled
 
 
@@ -42,7 +43,7 @@ class Sequence(Struct, kw_only=True, eq=False):
 
     `constraint` and `withheld` narrow which tokens may follow (`engines.restrictions`). Where
     `prompt_scores` is a list, the runner puts the logprobs of every prompt token but the first
-    into it, in order, chunk by chunk.
+    into it, in order, chunk by chunk. `drafter` guesses its next tokens where guesses may pay.
     """
 
     request_id: str
@@ -69,6 +70,7 @@ class Sequence(Struct, kw_only=True, eq=False):
     constraint: "Constraint | None" = None
     withheld: tuple[Withheld, ...] = ()
     prompt_scores: "list[Sampled] | None" = None
+    drafter: "Drafter | None" = None
 
     @property
     def num_output_tokens(self) -> int:

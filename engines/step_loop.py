@@ -4,7 +4,7 @@ The loop is driven from outside: `receive` what came in, then `step`. It touches
 waits for nothing. Every request it was given ends in exactly one Finished or Failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -27,6 +27,7 @@ from engines.runner import OutOfKvError, RowError, Runner, Sampled
 from engines.scheduler import Outcome, Scheduler
 from engines.sequence import Sequence
 
+from engines.speculation import Speculation
 # The gateway bounds its queue long before; this keeps a worker alive behind one that does not.
 MAX_LIVE_REQUESTS: Final = 4096
 
@@ -61,15 +62,26 @@ class Tokeniser(Protocol):
 
 
 class StepLoop:
-    """The live requests of one runner."""
+    """The live requests of one runner. With `speculates` it drafts, if the runner can verify."""
 
-    def __init__(self, runner: Runner, tokeniser: Tokeniser, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        tokeniser: Tokeniser,
+        clock: Callable[[], float],
+        *,
+        speculates: bool = False,
+    ) -> None:
         self._runner = runner
         self._tokeniser = tokeniser
         self._clock = clock
         self._context_tokens = min(runner.facts.context_tokens, runner.kv.total_tokens)
         self._scheduler = Scheduler(
-            runner.kv, step_tokens=runner.step_tokens, max_running=runner.facts.num_slots
+        drafts = speculates and runner.facts.verifies_drafts
+            runner.kv,
+            step_tokens=runner.step_tokens,
+            max_running=runner.facts.num_slots,
+            speculation=Speculation(runner.kv) if drafts else None,
         )
         self._live: dict[str, LiveRequest] = {}
         self._num_tokenising = 0
@@ -110,15 +122,17 @@ class StepLoop:
         events, self._events = tuple(self._events), []
         return events
 
-    def _compute(self) -> list[Outcome]:
+    def _compute(self) -> Iterable[Outcome]:
         try:
             plan = self._scheduler.plan(self._clock())
             if plan is None:
-                return []
-            return self._scheduler.commit(plan, self._runner.execute(plan))
+                return ()
+            began_at = self._clock()
+            answers = self._runner.execute(plan)
         except OutOfKvError:
             self._make_room()
-            return []
+            return ()
+        return self._scheduler.commit(plan, answers, seconds=self._clock() - began_at)
 
     def _make_room(self) -> None:
         """Nothing was computed: the next step is tried with one sequence less."""

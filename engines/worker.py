@@ -190,7 +190,7 @@ def _generate_one(runner: Runner, token_ids: list[int]) -> None:
     )
     scheduler.add(sequence)
     while sequence.num_output_tokens == 0 and (plan := scheduler.plan(time.monotonic())):
-        scheduler.commit(plan, runner.execute(plan))
+        list(scheduler.commit(plan, runner.execute(plan)))
     scheduler.finish(sequence, FinishReason.ERROR)
 
 

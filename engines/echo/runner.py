@@ -18,8 +18,9 @@ from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
 from engines.reasoning import THINK_END
 from engines.restrictions import allowed_tokens
-from engines.runner import Logprob, RowError, RunnerOptions, Sampled, StepPlan
+from engines.runner import Answer, Chunk, Logprob, RowError, RunnerOptions, Sampled, StepPlan
 from engines.sequence import Sequence
+from engines.verifying import verify
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,11 +48,11 @@ class EchoRunner:
         self.tokenizer = EchoTokenizer()
         self.embedder = EchoEmbedder(facts.context_tokens)
 
-    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
-        """One token for each chunk that reaches the end of its sequence."""
+    def execute(self, plan: StepPlan) -> Seq[Answer]:
+        """One token for each chunk that reaches the end of its sequence, and one for each draft."""
         for chunk in plan.chunks:
             put_prompt_scores(chunk, _certain)
-        return [_sample(chunk.sequence) if chunk.samples else None for chunk in plan.chunks]
+        return [_answer(chunk) if chunk.samples else None for chunk in plan.chunks]
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -69,6 +70,7 @@ def start(options: RunnerOptions) -> EchoRunner:
         num_slots=num_slots,
         scores_prompts=True,
         embedding_size=EMBEDDING_SIZE,
+        verifies_drafts=True,
     )
     kv = EchoKv(num_slots * context_tokens)
     return EchoRunner(facts, kv, options.step_tokens or DEFAULT_STEP_TOKENS)
@@ -85,6 +87,12 @@ def find_answer(prompt: list[int]) -> list[int]:
                     content[: content.index(_TURN_END_ID)] if _TURN_END_ID in content else content
                 )
     return prompt[1:] if prompt[:1] == [_BOS_ID] else prompt
+
+
+def _answer(chunk: Chunk) -> Answer:
+    if not chunk.drafts:
+        return _sample(chunk.sequence)
+    return verify(chunk, range(1 + len(chunk.drafts)), lambda sequence, _: _sample(sequence))
 
 
 def _sample(sequence: Sequence) -> Sampled | RowError:

@@ -42,14 +42,15 @@ class Batch:
 
     def add(self, chunk: Chunk, slot: int) -> None:
         """Append a chunk of the sequence in `slot`."""
-        if chunk.length == 1:  # most are: plain numbers take a quarter of the time of slices
+        num_tokens = chunk.length + len(chunk.drafts)
+        if num_tokens == 1:  # most are: plain numbers take a quarter of the time of slices
             self._add_one(chunk, slot)
             return
         begin = self.struct.n_tokens
-        end = begin + chunk.length
-        stop = chunk.start + chunk.length
-        self._token_ids[begin:end] = chunk.sequence.token_ids[chunk.start : stop]
-        self._positions[begin:end] = self._counting[chunk.start : stop]
+        end = begin + num_tokens
+        known = chunk.sequence.token_ids[chunk.start : chunk.start + chunk.length]
+        self._token_ids[begin:end] = [*known, *chunk.drafts]
+        self._positions[begin:end] = self._counting[chunk.start : chunk.start + num_tokens]
         self._slots[begin:end] = slot
         self._wants_logits[begin:end] = 0
         self._wants_logits[end - num_rows(chunk) : end] = 1
@@ -75,11 +76,14 @@ class Batch:
 
 
 def num_rows(chunk: Chunk) -> int:
-    """How many rows of logits a chunk wants: all for its prompt's scores, or its last to sample."""
+    """How many rows of logits a chunk wants: all for its prompt's scores, or its last to sample.
+
+    Those of its drafts are to be sampled, too.
+    """
     sequence = chunk.sequence
     if sequence.prompt_scores is not None and chunk.start < sequence.num_prompt_tokens - 1:
         return chunk.length
-    return int(chunk.samples)
+    return int(chunk.samples) + len(chunk.drafts)
 
 
 def _pointer(array: NDArray[Any], kind: Any) -> Any:  # noqa: ANN401  ctypes pointers have no common type

@@ -24,9 +24,10 @@ from engines.llamacpp.weights import check_file, open_model
 from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
 from engines.restrictions import allowed_tokens
-from engines.runner import Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
+from engines.runner import Answer, Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
 from engines.sampler import Row, SamplerState, likeliest, with_logprobs
 from engines.sequence import Sequence
+from engines.verifying import verify
 
 DEFAULT_STEP_TOKENS: Final = 256
 
@@ -55,9 +56,10 @@ class LlamaRunner:
             vocabulary_size=self.tokenizer.vocabulary_size,
             num_slots=sizes.num_slots,
             scores_prompts=True,
+            verifies_drafts=_can_trim(model),
         )
 
-    def execute(self, plan: StepPlan) -> Seq[Sampled | RowError | None]:
+    def execute(self, plan: StepPlan) -> Seq[Answer]:
         """Compute the plan in one llama_decode.
 
         Where that fails, every sequence of the plan gets a RowError; what they had computed
@@ -97,9 +99,9 @@ class LlamaRunner:
             code="engine.decode_failed", message=f"llama.cpp could not compute ({status})"
         )
 
-    def _read(self, plan: StepPlan, order: list[int]) -> Seq[Sampled | RowError | None]:
+    def _read(self, plan: StepPlan, order: list[int]) -> Seq[Answer]:
         """What the computed rows say, chunk by chunk as planned; the batch was in `order`."""
-        answers: list[Sampled | RowError | None] = [None] * len(order)
+        answers: list[Answer] = [None] * len(order)
         counts = [num_rows(plan.chunks[i]) for i in order]
         rows = self._rows(sum(counts))
         greedy: dict[int, int] = {}
@@ -111,7 +113,9 @@ class LlamaRunner:
                 put_prompt_scores(chunk, _scorer(rows[begin:end]))
             if not chunk.samples:
                 continue
-            if _takes_likeliest(chunk.sequence):
+            if chunk.drafts:
+                answers[i] = self._verify(chunk, rows[begin:end])
+            elif _takes_likeliest(chunk.sequence):
                 greedy[i] = end - 1
             else:
                 answers[i] = _choose(chunk.sequence, rows[end - 1])
@@ -120,6 +124,14 @@ class LlamaRunner:
             for i, answer in zip(greedy, likeliest(chosen), strict=True):
                 answers[i] = answer
         return answers
+
+    def _verify(self, chunk: Chunk, rows: NDArray[np.float32]) -> Answer:
+        """What is right of the drafts; the slot forgets the rest."""
+        answer = verify(chunk, rows, _choose)
+        num_computed = chunk.start + (len(answer) if isinstance(answer, tuple) else 1)
+        seat: Seat = chunk.sequence.kv
+        llama.llama_memory_seq_rm(self._memory, seat.slot, num_computed, -1)
+        return answer
 
     def _rows(self, count: int) -> NDArray[np.float32]:
         """The logits that were asked for, in the order of the batch; valid until the next step."""

@@ -36,7 +36,7 @@ def engine_rate(path: Path, num_sequences: int, num_tokens: int) -> float:
         plan = scheduler.plan(started)
         if plan is None:
             break
-        scheduler.commit(plan, runner.execute(plan))
+        list(scheduler.commit(plan, runner.execute(plan)))
         if plan.num_tokens == num_sequences:
             num_decoded += num_sequences
             elapsed += time.perf_counter() - started

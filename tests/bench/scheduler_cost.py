@@ -51,7 +51,7 @@ def step(scheduler: Scheduler) -> float:
     assert plan is not None
     results = [Sampled(token_id=7) if chunk.samples else None for chunk in plan.chunks]
     executed = time.perf_counter()
-    scheduler.commit(plan, results)
+    list(scheduler.commit(plan, results))
     return planned - started + time.perf_counter() - executed
 
 

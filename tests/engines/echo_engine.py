@@ -43,6 +43,7 @@ def make_runner(
         vocabulary_size=EchoTokenizer.vocabulary_size,
         num_slots=num_slots,
         scores_prompts=True,
+        verifies_drafts=True,
     )
     return EchoRunner(facts, EchoKv(pool, block_tokens=4), step_tokens)
 
@@ -50,13 +51,19 @@ def make_runner(
 class Engine:
     """A step loop whose prompts are tokenised at once, and the record of what it said."""
 
-    def __init__(self, runner: EchoRunner, encoder: PromptEncoder | None = None) -> None:
+    def __init__(
+        self,
+        runner: EchoRunner,
+        encoder: PromptEncoder | None = None,
+        *,
+        speculates: bool = False,
+    ) -> None:
         self.runner = runner
         self.encoded: list[Encoded] = []
         encoder = encoder or PromptEncoder(runner.tokenizer, None)
         self.intake = Intake(encoder, self.encoded.append)
         ticks = count(1)
-        self.loop = StepLoop(runner, self, lambda: float(next(ticks)))
+        self.loop = StepLoop(runner, self, lambda: float(next(ticks)), speculates=speculates)
         self.said: dict[str, list[GenerationEvent]] = defaultdict(list)
 
     def submit(self, request: GenerationRequest, is_wanted: Callable[[], bool]) -> None:

@@ -41,7 +41,7 @@ def make_scheduler(
 def step(scheduler: Scheduler) -> StepPlan:
     plan = scheduler.plan(1.0)
     assert plan is not None
-    scheduler.commit(plan, [Sampled(token_id=7) if c.samples else None for c in plan.chunks])
+    list(scheduler.commit(plan, [Sampled(token_id=7) if c.samples else None for c in plan.chunks]))
     return plan
 
 
@@ -281,7 +281,7 @@ def test_a_failed_row_is_reported_and_nothing_of_it_is_cached() -> None:
     plan = scheduler.plan(1.0)
     assert plan is not None
     error = RowError(code="engine.row_failed", message="not a number")
-    outcomes = scheduler.commit(plan, [Sampled(token_id=7), error])
+    outcomes = list(scheduler.commit(plan, [Sampled(token_id=7), error]))
     assert outcomes == [(sound, Sampled(token_id=7)), (broken, error)]
     scheduler.finish(broken, FinishReason.ERROR)
     assert kv.cached_tokens == 0

@@ -18,6 +18,7 @@ from engines.protocol import ModelFacts
 from engines.runner import Chunk, Sampled, StepPlan
 from engines.scheduler import Scheduler
 from engines.sequence import Sequence, SequenceState
+from engines.speculation import Speculation
 
 CONTEXT_TOKENS = 48
 TURN_END_ID = marker_id(TURN_END)
@@ -35,6 +36,7 @@ class SchedulerStates(RuleBasedStateMachine):
         step_tokens=st.integers(1, 40),
         max_running=st.integers(1, 6),
         has_priorities=st.booleans(),
+        speculates=st.booleans(),
     )
     def start(
         self,
@@ -43,9 +45,15 @@ class SchedulerStates(RuleBasedStateMachine):
         step_tokens: int,
         max_running: int,
         has_priorities: bool,
+        speculates: bool,
     ) -> None:
         self.kv = EchoKv(num_places * CONTEXT_TOKENS, block_tokens)
-        self.scheduler = Scheduler(self.kv, step_tokens=step_tokens, max_running=max_running)
+        self.scheduler = Scheduler(
+            self.kv,
+            step_tokens=step_tokens,
+            max_running=max_running,
+            speculation=Speculation(self.kv) if speculates else None,
+        )
         facts = ModelFacts(
             model="echo",
             runner="echo",
@@ -116,7 +124,7 @@ class SchedulerStates(RuleBasedStateMachine):
             assert self.scheduler.is_idle
             return
         self.check_plan(plan, oldest)
-        for sequence, result in self.scheduler.commit(plan, self.runner.execute(plan)):
+        for sequence, result in self.scheduler.commit(plan, self.runner.execute(plan), seconds=1.0):
             assert isinstance(result, Sampled)
             if result.token_id == TURN_END_ID:
                 self.scheduler.finish(sequence, FinishReason.STOP)
@@ -143,7 +151,8 @@ class SchedulerStates(RuleBasedStateMachine):
         truth = self.computed[sequence.cache_salt]
         if chunk.start:
             assert tuple(sequence.token_ids[: chunk.start]) in truth
-        truth.update(tuple(sequence.token_ids[:length]) for length in range(chunk.start, end + 1))
+        token_ids = [*sequence.token_ids[:end], *chunk.drafts]
+        truth.update(tuple(token_ids[:length]) for length in range(chunk.start, len(token_ids) + 1))
 
     def oldest_running(self) -> Sequence | None:
         return min(self.scheduler.running, key=lambda s: (s.arrived_at, s.index), default=None)
