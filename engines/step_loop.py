@@ -26,8 +26,8 @@ from engines.protocol import Abort, Drain, Generate, SchedulerStats
 from engines.runner import OutOfKvError, RowError, Runner, Sampled
 from engines.scheduler import Outcome, Scheduler
 from engines.sequence import Sequence
-
 from engines.speculation import Speculation
+
 # The gateway bounds its queue long before; this keeps a worker alive behind one that does not.
 MAX_LIVE_REQUESTS: Final = 4096
 
@@ -76,8 +76,8 @@ class StepLoop:
         self._tokeniser = tokeniser
         self._clock = clock
         self._context_tokens = min(runner.facts.context_tokens, runner.kv.total_tokens)
-        self._scheduler = Scheduler(
         drafts = speculates and runner.facts.verifies_drafts
+        self._scheduler = Scheduler(
             runner.kv,
             step_tokens=runner.step_tokens,
             max_running=runner.facts.num_slots,
