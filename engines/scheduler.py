@@ -14,6 +14,7 @@ from collections.abc import Sequence as Seq
 from typing import Final, TypeAlias
 
 from appliance.generation import FinishReason
+from engines.pacing import PromptPace
 from engines.protocol import SchedulerStats
 from engines.runner import Answer, Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
 from engines.sequence import Sequence, SequenceState
@@ -26,10 +27,6 @@ MAX_MISFITS_PER_STEP: Final = 8
 # Admission leaves every running sequence room to grow by this much, so that one just admitted is
 # not pre-empted by the next tokens of the others, recomputed, and pre-empted again.
 GROWTH_TOKENS: Final = 16
-# While streams run, a step takes at most this share of its budget for prompts: a prompt costs the
-# streams longer steps, and a quarter keeps them within a small multiple of an idle step.
-PROMPT_SHARE_BESIDE_DECODES: Final = 4
-
 Outcome: TypeAlias = tuple[Sequence, Sampled | RowError]
 
 
@@ -66,9 +63,8 @@ class Scheduler:
     """The waiting and the running sequences of one runner.
 
     `step_tokens` bounds a step; no more than `max_running` sequences run (and no more than a step
-    has tokens, so that every stream moves in every step). `prompt_tokens` bounds the prompt part
-    of a step in which streams decode; 0 means a quarter of `step_tokens`. With `speculation` steps
-    that only decode may carry drafts.
+    has tokens, so that every stream moves in every step). `pace` bounds the prompt part of a step
+    in which streams decode. With `speculation` steps that only decode may carry drafts.
     """
 
     def __init__(
@@ -77,13 +73,13 @@ class Scheduler:
         *,
         step_tokens: int,
         max_running: int,
-        prompt_tokens: int = 0,
+        pace: PromptPace | None = None,
         speculation: Speculation | None = None,
     ) -> None:
         self._kv = kv
         self._step_tokens = step_tokens
         self._max_running = min(max_running, step_tokens)
-        self._prompt_tokens = prompt_tokens or max(1, step_tokens // PROMPT_SHARE_BESIDE_DECODES)
+        self._pace = pace
         self._speculation = speculation
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -164,9 +160,11 @@ class Scheduler:
 
         Lazily: each token is appended when the one before it has been told, so that where one ends
         its sequence, those after it never were. A sequence with a RowError is still running; its
-        owner decides how it ends. `seconds` is how long the step took, where drafts are wanted.
+        owner decides how it ends. `seconds` is how long the step took, for the pace and for drafts.
         """
         self._num_steps += 1
+        if self._pace is not None:
+            self._pace.observe(plan, seconds)
         if self._speculation is not None:
             self._speculation.observe(plan, seconds)
         for chunk, answer in zip(plan.chunks, answers, strict=True):
@@ -231,7 +229,7 @@ class Scheduler:
 
     def _prompt_budget(self, num_decodes: int) -> int:
         left = self._step_tokens - num_decodes
-        return min(left, self._prompt_tokens) if num_decodes else left
+        return min(left, self._pace.num_tokens) if num_decodes and self._pace else left
 
     def _continue_running(self) -> tuple[list[Chunk], list[Sequence]]:
         """Room for the running ones: their decodes, and those with a prompt still to compute."""

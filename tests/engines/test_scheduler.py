@@ -7,7 +7,8 @@ import pytest
 
 from appliance.generation import FinishReason, SamplingParams
 from engines.echo.kv_blocks import EchoKv
-from engines.runner import OutOfKvError, RowError, Sampled, StepPlan
+from engines.pacing import PromptPace
+from engines.runner import Chunk, OutOfKvError, RowError, Sampled, StepPlan
 from engines.scheduler import GROWTH_TOKENS, MAX_BYPASSES, Scheduler
 from engines.sequence import Sequence, SequenceState
 
@@ -32,10 +33,14 @@ def make_sequence(num_tokens: int, *, priority: int = 0, **fields: object) -> Se
 
 
 def make_scheduler(
-    *, pool: int = 10_000, step_tokens: int = 64, max_running: int = 8
+    *,
+    pool: int = 10_000,
+    step_tokens: int = 64,
+    max_running: int = 8,
+    pace: PromptPace | None = None,
 ) -> tuple[Scheduler, EchoKv]:
     kv = EchoKv(pool, block_tokens=1)
-    return Scheduler(kv, step_tokens=step_tokens, max_running=max_running), kv
+    return Scheduler(kv, step_tokens=step_tokens, max_running=max_running, pace=pace), kv
 
 
 def step(scheduler: Scheduler) -> StepPlan:
@@ -67,7 +72,10 @@ def test_a_prompt_is_computed_in_chunks_of_the_budget_and_then_sampled() -> None
 
 def test_decodes_come_before_prompt_chunks_and_keep_their_place() -> None:
     """llama.cpp#29175: a long prompt arriving during streams must not stall them."""
-    scheduler, _ = make_scheduler(step_tokens=64)
+    pace = PromptPace(1.0)
+    fifty_ms_a_token = Chunk(sequence=make_sequence(40), start=0, length=40, samples=True)
+    pace.observe(StepPlan(chunks=(fifty_ms_a_token,)), 2.0)
+    scheduler, _ = make_scheduler(step_tokens=64, pace=pace)
     streams = [make_sequence(4) for _ in range(3)]
     for stream in streams:
         scheduler.add(stream)
