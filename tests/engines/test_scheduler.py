@@ -86,7 +86,7 @@ def test_decodes_come_before_prompt_chunks_and_keep_their_place() -> None:
         plan = step(scheduler)
         assert [chunk.sequence for chunk in plan.chunks[:3]] == streams
         assert plan.chunks[3].sequence is long_one
-        assert plan.chunks[3].length == 16
+        assert plan.chunks[3].length == 20
 
 
 def test_a_short_prompt_is_computed_beside_a_long_one() -> None:
