@@ -41,8 +41,8 @@ class AnswerReader(Protocol):
     def push(self, text: str) -> list[Piece]:
         """What `text` completes."""
 
-    def finish(self) -> list[Piece]:
-        """What was held back, when no text follows."""
+    def finish(self, *, was_cut: bool = False) -> list[Piece]:
+        """What was held back, when no text follows, because the model ended or it `was_cut`."""
 
 
 def read_answer(prepared: Prepared, stops: tuple[str, ...]) -> AnswerReader:
@@ -71,7 +71,7 @@ class PlainReader:
         self.is_done = self._stop_matcher.matched
         return [shown] if shown else []
 
-    def finish(self) -> list[Piece]:
+    def finish(self, *, was_cut: bool = False) -> list[Piece]:  # noqa: ARG002
         """What was held back as a possible stop string."""
         shown = self._stop_matcher.finish()
         return [shown] if shown else []
@@ -110,11 +110,11 @@ class MixedReader:
         """What `text` completes."""
         return self._apart(*self._reasoning.push(text))
 
-    def finish(self) -> list[Piece]:
-        """What was held back, when no text follows."""
-        pieces = self._apart(*self._reasoning.finish())
+    def finish(self, *, was_cut: bool = False) -> list[Piece]:
+        """What was held back, when no text follows; where it was cut, nothing of a marker."""
+        pieces = self._apart(*self._reasoning.finish(was_cut=was_cut))
         if self._calls is not None:
-            pieces += self._stop(self._calls.finish())
+            pieces += self._stop(self._calls.finish(was_cut=was_cut))
         rest = self._stop_matcher.finish()
         return [*pieces, rest] if rest else pieces
 

@@ -117,9 +117,11 @@ class Choice:
         return self._tell(pieces), reason
 
     def _end_by_length(self, pieces: list[Piece]) -> Told:
-        deltas = self._tell([*pieces, *self._reader.finish()])
+        deltas = self._tell([*pieces, *self._reader.finish(was_cut=True)])
         if self._reader.matched_stop is not None:
             return deltas, FinishReason.STOP
+        if self._reader.is_cut:
+            self._untold_logprobs.clear()  # Those of markup, or of a call.
         if self._num_untold:
             deltas.append(self._to_text("", "content"))
         return deltas, FinishReason.LENGTH

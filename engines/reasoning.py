@@ -31,12 +31,13 @@ class ReasoningReader:
         thoughts = self._read_thoughts() if self._stage == "thoughts" else ""
         return thoughts, self._read_content()
 
-    def finish(self) -> tuple[str, str]:
-        """What was held back, when no text follows."""
+    def finish(self, *, was_cut: bool = False) -> tuple[str, str]:
+        """What was held back, when no text follows; half a marker only where the model ended it."""
         held, self._held = self._held, ""
         if self._stage == "thoughts":
-            return held.rstrip(), ""
-        return "", held if self._stage == "start" else ""
+            num_markup = _num_held(held) if was_cut else 0
+            return held[: len(held) - num_markup].rstrip(), ""
+        return "", held if self._stage == "start" and not was_cut else ""
 
     def _read_start(self) -> bool:
         """Whether it is settled if the answer opens with a think block."""

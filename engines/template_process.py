@@ -99,9 +99,12 @@ class Renderer:
         return {"text": text}
 
     def _quote(self, message: str) -> str:
-        """The part of a message that stands in the template itself; the rest may be a prompt."""
+        """The part of a message that stands in the template itself; the rest may be a prompt.
+
+        On one line, as an error is.
+        """
         own = max((w for w in self._own_words if message.startswith(w)), key=len, default="")
-        return own if own == message else f"{own}..."
+        return " ".join([*own.split(), *([] if own == message else ["..."])])
 
 
 def compile_template(source: str) -> tuple[Renderer | None, dict[str, str]]:

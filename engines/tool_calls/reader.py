@@ -60,14 +60,21 @@ class CallReader:
             text = self._read(text)
         return self._take()
 
-    def finish(self) -> list[Piece]:
-        """What was held back, when no text follows."""
+    def finish(self, *, was_cut: bool = False) -> list[Piece]:
+        """What was held back, when no text follows; half a marker only where the model ended it."""
         if self._read in (self._read_start, self._read_text):
-            if self._held.strip() or not self._num_told:
-                self._say(self._held)
+            self._end_in_text(self._num_held(self._held) if was_cut else 0)
         elif self._read in (self._read_prefix, self._read_call):
             self._end_inside_block()
         return self._take()
+
+    def _end_in_text(self, num_markup: int) -> None:
+        text = self._held
+        if num_markup:
+            self.is_cut = True
+            text = text[:-num_markup].rstrip()
+        if text.strip() or not self._num_told:
+            self._say(text)
 
     def _end_inside_block(self) -> None:
         if self._is_bare and not self._call.name:

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from appliance.generation import Message, ToolCall
 from gateway.wire.schema import invalid_parameter, unsupported_parameter
+from gateway.wire.tools import follow_calls
 
 _BLOCKS: Final = "expected text, tool_use or tool_result; pictures and files are not understood"
 _TEXT_ALONE: Final = "expected `text`; pictures and files are not understood"
@@ -114,8 +115,12 @@ def to_messages(system: Text | None, turns: list[Turn]) -> tuple[Message, ...]:
     if turns[-1].role == "assistant":
         raise unsupported_parameter("messages", "an answer that is begun for it is not continued")
     messages = [Message(role="system", content=join_text(system))] if system else []
+    called: set[str] = set()
     for at, turn in enumerate(turns):
-        messages += _to_messages(turn, f"messages[{at}]")
+        path = f"messages[{at}]"
+        for message in _to_messages(turn, path):
+            follow_calls(message, called, f"{path}.content[].tool_use_id")
+            messages.append(message)
     return tuple(messages)
 
 

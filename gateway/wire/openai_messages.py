@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from appliance.generation import Message, ToolCall
 from gateway.wire.schema import Unsupported, missing_parameter, take_unsupported
+from gateway.wire.tools import follow_calls
 
 # What to say where a tag names something unknown.
 EXPECTED: Final = {
@@ -148,7 +149,13 @@ def tidy_messages(messages: object) -> None:
 
 def to_messages(turns: list[Turn]) -> tuple[Message, ...]:
     """The conversation in our words. Raises RequestError (400)."""
-    return tuple(turn.to_message(f"messages[{at}]") for at, turn in enumerate(turns))
+    messages = []
+    called: set[str] = set()
+    for at, turn in enumerate(turns):
+        message = turn.to_message(f"messages[{at}]")
+        follow_calls(message, called, f"messages[{at}].tool_call_id")
+        messages.append(message)
+    return tuple(messages)
 
 
 def _join(content: Content) -> str:

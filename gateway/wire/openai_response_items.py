@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from appliance.generation import Message, ToolCall
+from gateway.wire.tools import follow_calls
 
 # What to say where a tag names something unknown.
 EXPECTED: Final = {
@@ -142,17 +143,20 @@ def tidy_items(items: object) -> None:
 
 
 def to_messages(items: str | list[Item]) -> tuple[Message, ...]:
-    """The conversation in our words."""
+    """The conversation in our words. Raises RequestError (400)."""
     if isinstance(items, str):
         return (Message(role="user", content=items),)
     turns: list[list[Message]] = []
-    for item in items:
+    called: set[str] = set()
+    for at, item in enumerate(items):
         if isinstance(item, ReasoningItem):
             continue
+        message = item.to_message()
+        follow_calls(message, called, f"input[{at}].call_id")
         if isinstance(item, CallItem) and turns and turns[-1][0].role == "assistant":
-            turns[-1].append(item.to_message())
+            turns[-1].append(message)
         else:
-            turns.append([item.to_message()])
+            turns.append([message])
     return tuple(map(_join_calls, turns))
 
 

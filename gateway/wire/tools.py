@@ -1,11 +1,13 @@
-"""What holds for tools in every dialect: how many, each name once, and which may be asked for."""
+"""What holds for tools in every dialect: how many, each name once, which may be asked for, and that
+a result answers a call.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from appliance.generation import Tool, ToolChoice
+from appliance.generation import Message, Tool, ToolChoice
 from gateway.wire.schema import invalid_parameter
 
 MAX_TOOLS: Final = 128
@@ -35,3 +37,13 @@ def choose_named(name: str, tools: tuple[Tool, ...], param: str) -> ToolChoice:
     if name not in {tool.name for tool in tools}:
         raise invalid_parameter(param, "expected the name of one of `tools`")
     return ToolChoice(mode="named", name=name)
+
+
+def follow_calls(message: Message, called: set[str], param: str) -> None:
+    """Note the calls that a message makes; refuse (400) the result of a call that nobody made.
+
+    A call without a result is taken as it stands: people interrupt their tools.
+    """
+    called.update(call.id for call in message.tool_calls)
+    if message.role == "tool" and message.tool_call_id not in called:
+        raise invalid_parameter(param, "expected the id of a call that an earlier message makes")

@@ -97,6 +97,23 @@ def test_a_cut_answer_never_says_tool_calls(num_tokens: int) -> None:
     assert not any(delta.text for delta in told if isinstance(delta, TextDelta))
 
 
+@pytest.mark.parametrize("num_tokens", range(1, len("Ok <tool_call>")))
+def test_nothing_of_a_marker_is_shown_where_an_answer_is_cut_inside_of_it(num_tokens: int) -> None:
+    told, reason = say(make_choice(max_tokens=num_tokens), "Ok <tool_call>")
+    assert reason is FinishReason.LENGTH
+    deltas = [delta for delta in told if isinstance(delta, TextDelta)]
+    assert "".join(delta.text for delta in deltas).rstrip() == "Ok"[:num_tokens]
+    assert sum(delta.num_tokens for delta in deltas) == num_tokens
+    named = "".join(entry.chosen.token for delta in deltas for entry in delta.logprobs)
+    assert "<" not in named
+
+
+def test_half_a_marker_that_the_model_itself_ended_with_is_content() -> None:
+    told, reason = say(make_choice(), "a <tool_", END)
+    assert reason is FinishReason.STOP
+    assert "".join(delta.text for delta in told if isinstance(delta, TextDelta)) == "a <tool_"
+
+
 def test_an_end_inside_a_call_is_a_cut() -> None:
     _, reason = say(make_choice(), 900, '{"name": "f", "arguments": {"a"', END)
     assert reason is FinishReason.LENGTH

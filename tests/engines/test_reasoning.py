@@ -32,6 +32,19 @@ def test_thoughts_and_content(thinking: Thinking, answer: str, thoughts: str, co
     assert read(thinking, *answer) == (thoughts, content)
 
 
+@pytest.mark.parametrize(
+    ("thinking", "answer", "said"),
+    [("maybe", " <thin", ("", "")), ("opened", "so </thi", ("so", "")), ("maybe", "a <", ("", ""))],
+)
+def test_nothing_of_a_marker_is_left_where_an_answer_is_cut(
+    thinking: Thinking, answer: str, said: tuple[str, str]
+) -> None:
+    reader = ReasoningReader(thinking)
+    thoughts, _ = reader.push(answer)
+    rest, content = reader.finish(was_cut=True)
+    assert (thoughts + rest, content) == said
+
+
 @given(
     st.sampled_from(["maybe", "opened"]),
     st.lists(

@@ -56,6 +56,12 @@ def test_a_template_that_refuses_is_quoted(start: Start) -> None:
     assert "Roles must alternate!" in refusal(process).message
 
 
+def test_a_refusal_of_several_lines_is_told_on_one(start: Start) -> None:
+    process = start("{{ raise_exception('Roles must\n  alternate:\n\nuser, assistant\n') }}")
+    told = "the chat template says: Roles must alternate: user, assistant"
+    assert refusal(process).message == told
+
+
 def test_a_refusal_never_quotes_the_prompt(start: Start) -> None:
     process = start("{{ raise_exception('I dislike ' ~ content) }}")
     message = refusal(process, content="the patient's name").message

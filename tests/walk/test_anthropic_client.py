@@ -75,7 +75,7 @@ def test_a_call_and_its_result(client: anthropic.Anthropic) -> None:
         assert call.type == "tool_use"
         assert (call.name, call.input, answer.stop_reason) == ("find", {"no": "417"}, "tool_use")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "none"}
-    history = [*asked, {"role": "assistant", "content": whole.content}]
+    history = [*asked, {"role": "assistant", "content": streamed.content}]
     told = client.messages.create(
         model="echo",
         max_tokens=200,

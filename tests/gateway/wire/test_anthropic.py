@@ -164,11 +164,11 @@ def test_a_tool_round_trip_becomes_our_messages(message_body: Body) -> None:
                 {"type": "tool_result", "tool_use_id": "toolu_1", "content": "found"},
                 {
                     "type": "tool_result",
-                    "tool_use_id": "toolu_2",
+                    "tool_use_id": "toolu_1",
                     "content": [{"type": "text", "text": "lost"}],
                     "is_error": True,
                 },
-                {"type": "tool_result", "tool_use_id": "toolu_3"},
+                {"type": "tool_result", "tool_use_id": "toolu_1"},
                 {"type": "text", "text": "And "},
                 {"type": "text", "text": "now?", "cache_control": {"type": "ephemeral"}},
             ],
@@ -184,8 +184,8 @@ def test_a_tool_round_trip_becomes_our_messages(message_body: Body) -> None:
             tool_calls=(ToolCall(id="toolu_1", name="find", arguments='{"z": "ğ", "a": 1.0}'),),
         ),
         Message(role="tool", content="found", tool_call_id="toolu_1"),
-        Message(role="tool", content="lost", tool_call_id="toolu_2"),
-        Message(role="tool", content="", tool_call_id="toolu_3"),
+        Message(role="tool", content="lost", tool_call_id="toolu_1"),
+        Message(role="tool", content="", tool_call_id="toolu_1"),
         Message(role="user", content="And now?"),
     )
 
