@@ -6,7 +6,8 @@ and others) are translated into these at the edge, in `gateway.wire`.
 Life of a request: one `GenerationRequest` makes `len(prompts) * n` choices, numbered
 `index = prompt_index * n + sample_index`. Each choice yields any number of `TextDelta` (and
 `ToolCallDelta`) and exactly one `ChoiceFinished`; then the request ends in exactly one `Finished`.
-Or it ends, at any point, in exactly one `Failed`. Nothing follows the ending.
+Or it ends, at any point, in exactly one `Failed`. Nothing follows the ending. Before all of these
+an engine says `Begun`, which is for whoever keeps count and no part of an answer.
 """
 
 from enum import StrEnum
@@ -190,6 +191,12 @@ class Timings(Struct, frozen=True, kw_only=True):
     decode_s: float = 0.0
 
 
+class Begun(Struct, frozen=True, kw_only=True, tag="begun"):
+    """The prompts are read, each counted once; who is cut off knows what that alone has used."""
+
+    prompt_tokens: int
+
+
 class TextDelta(Struct, frozen=True, kw_only=True, tag="text"):
     """New text of one choice. `num_tokens` is how many tokens were sampled since the last delta."""
 
@@ -201,13 +208,17 @@ class TextDelta(Struct, frozen=True, kw_only=True, tag="text"):
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True, tag="tool_call"):
-    """A piece of one tool call; the pieces of `arguments` concatenate to the whole."""
+    """A piece of one tool call; the pieces of `arguments` concatenate to the whole.
+
+    `num_tokens` is how many tokens were sampled since the last delta.
+    """
 
     index: int
     call_index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
+    num_tokens: int = 1
 
 
 class ChoiceFinished(Struct, frozen=True, kw_only=True, tag="choice_finished"):
@@ -241,3 +252,4 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 GenerationEvent: TypeAlias = TextDelta | ToolCallDelta | ChoiceFinished | Finished | Failed
+EngineEvent: TypeAlias = Begun | GenerationEvent

@@ -31,7 +31,8 @@ class Choice:
     A delta is told when there is something to show. The `num_tokens` and `logprobs` of a text
     delta are those of all tokens since the last delta, so tokens held back as half a character or
     as a possible stop string come with the text they became part of. The token that ends the turn
-    and those of a matched stop string belong to no delta; markup counts, and has no logprobs.
+    and those of a matched stop string belong to no delta; markup and tool calls count, and have no
+    logprobs.
 
     A choice whose prompt is echoed with logprobs owes that delta until its prompt is computed.
     """
@@ -157,15 +158,17 @@ class Choice:
         return delta
 
     def _to_call(self, piece: CallPiece) -> ToolCallDelta:
-        self._num_untold = 0
-        self._untold_logprobs.clear()
-        return ToolCallDelta(
+        delta = ToolCallDelta(
             index=self.sequence.index,
             call_index=piece.call_index,
             id=f"call_{secrets.token_hex(_CALL_ID_BYTES)}" if piece.name else "",
             name=piece.name,
             arguments=piece.arguments,
+            num_tokens=self._num_untold,
         )
+        self._num_untold = 0
+        self._untold_logprobs.clear()
+        return delta
 
     def _explain(self, chosen: Logprob, top: tuple[Logprob, ...]) -> ChosenLogprob:
         return ChosenLogprob(chosen=self._name(chosen), top=tuple(map(self._name, top)))

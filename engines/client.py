@@ -6,7 +6,7 @@ answered is asked once more, too.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,13 @@ from msgspec import Struct
 
 from appliance.embedding import EmbeddingRequest, Embeddings
 from appliance.errors import EngineError
-from appliance.generation import Failed, Finished, GenerationEvent, GenerationRequest
+from appliance.generation import (
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerationEvent,
+    GenerationRequest,
+)
 from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 from engines.link import LOST, UNREACHABLE, Link
 from engines.protocol import FrameError, ModelFacts, Question, Status
@@ -64,8 +70,13 @@ class EngineClient:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationEvent, None]:
+    async def generate(
+        self, request: GenerationRequest, on_event: Callable[[EngineEvent], None] = lambda _: None
+    ) -> AsyncGenerator[GenerationEvent, None]:
         """The events of one request, ending in exactly one Finished or Failed. Raises nothing.
+
+        `on_event` is told each as soon as it comes, read here or not, and that the engine began,
+        which is no part of the answer.
 
         Closing the generator early, or cancelling whoever waits on it, aborts the request: the
         Abort is on its way before `aclose` returns, without a further await.
@@ -73,7 +84,7 @@ class EngineClient:
         for attempt in range(1, _NUM_ATTEMPTS + 1):
             try:
                 link = await self._reachable()
-                mailbox = link.submit(request)
+                mailbox = link.submit(request, on_event)
             except EngineError as error:
                 yield Failed(code=error.code, message=error.message, retry_after_s=1.0)
                 return

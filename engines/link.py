@@ -13,7 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from appliance.errors import EngineError
-from appliance.generation import Failed, Finished, GenerationEvent, GenerationRequest
+from appliance.generation import (
+    Begun,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerationEvent,
+    GenerationRequest,
+)
 from engines.channel import Channel
 from engines.protocol import (
     Abort,
@@ -46,12 +53,16 @@ _decoder: Final = msgspec.msgpack.Decoder(ToGateway)
 
 
 class Mailbox:
-    """The events of one request that its reader has not taken yet, at most one whole answer."""
+    """The events of one request that its reader has not taken yet, at most one whole answer.
 
-    __slots__ = ("_arrival", "_events", "key")
+    `on_event` is told each as it comes; the beginning is told to nobody else.
+    """
 
-    def __init__(self, key: str) -> None:
+    __slots__ = ("_arrival", "_events", "key", "on_event")
+
+    def __init__(self, key: str, on_event: Callable[[EngineEvent], None]) -> None:
         self.key = key
+        self.on_event = on_event
         self._events: deque[GenerationEvent] = deque()
         self._arrival: asyncio.Future[None] | None = None
 
@@ -100,14 +111,16 @@ class Link:
         """Say Hello, the first frame of a connection."""
         self.channel.send(Hello())
 
-    def submit(self, request: GenerationRequest) -> Mailbox:
+    def submit(
+        self, request: GenerationRequest, on_event: Callable[[EngineEvent], None]
+    ) -> Mailbox:
         """Start a request. Its id is numbered on the way: a caller may use one twice.
 
         Raises FrameError for a request that no frame can carry.
         """
         key = f"{request.id}#{next(self._numbers)}"
         self.channel.send(Generate(request=msgspec.structs.replace(request, id=key)))
-        mailbox = self._mailboxes[key] = Mailbox(key)
+        mailbox = self._mailboxes[key] = Mailbox(key, on_event)
         return mailbox
 
     def release(self, mailbox: Mailbox) -> None:
@@ -160,6 +173,9 @@ class Link:
         for key, event in message.batch:
             mailbox = self._mailboxes.get(key)
             if mailbox is None:
+                continue
+            mailbox.on_event(event)
+            if isinstance(event, Begun):
                 continue
             if isinstance(event, (Finished, Failed)):
                 del self._mailboxes[key]

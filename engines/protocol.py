@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.embedding import EmbeddingRequest, Embeddings
-from appliance.generation import GenerationEvent, GenerationRequest
+from appliance.generation import EngineEvent, GenerationRequest
 from appliance.tokens import Detokenized, DetokenizeRequest, Tokenized, TokenizeRequest
 
 PROTOCOL_VERSION: Final = 1
@@ -66,7 +66,7 @@ class Abort(Struct, frozen=True, kw_only=True, tag="abort"):
 class Events(Struct, frozen=True, kw_only=True, tag="events"):
     """What one step of the engine has to say, in order, for any number of requests."""
 
-    batch: tuple[tuple[str, GenerationEvent], ...]
+    batch: tuple[tuple[str, EngineEvent], ...]
 
 
 class Ask(Struct, frozen=True, kw_only=True, tag="ask"):

@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from appliance.generation import Failed, Finished, GenerationEvent
+from appliance.generation import EngineEvent, Failed, Finished
 
-Batch: TypeAlias = list[tuple[str, GenerationEvent]]
+Batch: TypeAlias = list[tuple[str, EngineEvent]]
 
 
 class Receiver(Protocol):
@@ -51,7 +51,7 @@ class Routes:
         """The open requests of one receiver."""
         return [key for key, route in self._routes.items() if route.receiver is receiver]
 
-    def deliver(self, batch: Iterable[tuple[str, GenerationEvent]]) -> None:
+    def deliver(self, batch: Iterable[tuple[str, EngineEvent]]) -> None:
         """Hand events on, in order, each receiver's together."""
         shares: dict[int, tuple[Receiver, Batch]] = {}
         for key, event in batch:

@@ -11,11 +11,12 @@ import msgspec
 
 from appliance.errors import EngineError, HisarError, RequestError
 from appliance.generation import (
+    Begun,
     ChoiceFinished,
+    EngineEvent,
     Failed,
     Finished,
     FinishReason,
-    GenerationEvent,
     GenerationRequest,
 )
 from engines.choice import Choice
@@ -36,7 +37,7 @@ STEP_S: Final = 0.4
 MAX_LIVE_REQUESTS: Final = 4096
 
 Received: TypeAlias = Generate | Abort | Drain | Encoded
-Batch: TypeAlias = tuple[tuple[str, GenerationEvent], ...]
+Batch: TypeAlias = tuple[tuple[str, EngineEvent], ...]
 
 _CANCELLED: Final = EngineError("request.cancelled", "the request was cancelled")
 _DRAINING: Final = EngineError(
@@ -94,7 +95,7 @@ class StepLoop:
         )
         self._live: dict[str, LiveRequest] = {}
         self._num_tokenising = 0
-        self._events: list[tuple[str, GenerationEvent]] = []
+        self._events: list[tuple[str, EngineEvent]] = []
         self.is_draining = False
 
     @property
@@ -187,6 +188,7 @@ class StepLoop:
         except HisarError as error:
             self._fail(request_id, error)
             return
+        self._events.append((request_id, Begun(prompt_tokens=live.usage().prompt_tokens)))
         for choice in live.choices:
             self._scheduler.add(choice.sequence)
             if choice.owes_prompt:

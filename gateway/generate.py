@@ -27,7 +27,6 @@ from gateway.context import context_of
 from gateway.exchange import Exchange
 from gateway.handover import to_call, to_received, to_request
 from gateway.lease import Lease
-from gateway.limits.cost import estimate_prompt_tokens
 from gateway.limits.headers import to_headers
 from gateway.routing.choose import choose_host
 from gateway.screening import check_input
@@ -92,7 +91,6 @@ async def enter(box: Box, decode: Callable[[bytes], A], exchange: Exchange, leas
 
     offer = box.access.find(lease.principal, asked.model)
     lease.model = offer.spec.name
-    lease.estimated_prompt_tokens = estimate_prompt_tokens(asked)
 
     context_tokens = box.fleet.context_tokens(lease.model)
     await box.limiter.admit(lease.principal, asked, context_tokens, lease.grant)
@@ -111,7 +109,7 @@ async def generate(
 ) -> None:
     """The steps from the engine to the answer's last byte."""
     request = to_request(box, lease, decoded)
-    async with aclosing(box.engines.generate(request)) as raw:
+    async with aclosing(box.engines.generate(request, lease.tally)) as raw:
         events = lease.follow(screen_output(raw, box.screen, request.num_choices))
         within_s = box.config.gateway.first_event_timeout_s
         events = await once_begun(events, within_s, decoded.param_names)

@@ -12,7 +12,9 @@ from appliance.audit.record import Outcome
 from appliance.clock import Monotonic
 from appliance.errors import HisarError, RequestError
 from appliance.generation import (
+    Begun,
     ChoiceFinished,
+    EngineEvent,
     Failed,
     Finished,
     GenerationEvent,
@@ -33,8 +35,7 @@ class Lease:
 
     `principal` is there once the caller is known.
 
-    `usage` is the engine's own count, or what was seen of the answer and the prompt's estimate
-    where that never comes.
+    `usage` is what the engine has said so far, and in its ending for good.
 
     `first_delta_at` is when the first piece of the answer came, in monotonic seconds.
     """
@@ -48,7 +49,6 @@ class Lease:
         self.model = ""
         self.grant = Grant()
         self.is_recorded = False
-        self.estimated_prompt_tokens = 0
         self.error: HisarError | None = None
         self.usage = Usage()
         self.timings = Timings()
@@ -58,6 +58,17 @@ class Lease:
         self._metrics = metrics
         self._clock = clock
         self._is_finished = False
+
+    def tally(self, event: EngineEvent) -> None:
+        """Count what the engine has used, as soon as it says so, whoever will read it."""
+        match event:
+            case Begun(prompt_tokens=prompt_tokens):
+                self.usage = Usage(prompt_tokens=prompt_tokens)
+            case TextDelta(num_tokens=num_tokens) | ToolCallDelta(num_tokens=num_tokens):
+                written = self.usage.completion_tokens + num_tokens
+                self.usage = replace(self.usage, completion_tokens=written)
+            case Finished(usage=usage) | Failed(usage=usage) if usage.prompt_tokens:
+                self.usage = usage
 
     async def follow(
         self, events: AsyncIterator[GenerationEvent]
@@ -90,37 +101,22 @@ class Lease:
 
     def _note(self, event: GenerationEvent) -> None:
         match event:
-            case TextDelta(num_tokens=num_tokens):
-                self._note_piece(num_tokens)
-            case ToolCallDelta():
-                self._note_piece(1)
+            case TextDelta() | ToolCallDelta():
+                self._note_piece()
             case ChoiceFinished(finish_reason=reason):
                 self.finish_reasons.append(reason.value)
-            case Finished(usage=usage, timings=timings):
+            case Finished(timings=timings):
                 self._is_finished = True
-                self.usage = usage if usage.prompt_tokens else self._estimate(usage)
                 self.timings = timings
-            case Failed(usage=usage, timings=timings):
+            case Failed(timings=timings):
                 self.error = from_failed(event)
-                self.usage = usage if usage.prompt_tokens else self.usage
                 self.timings = timings
 
-    def _note_piece(self, num_tokens: int) -> None:
+    def _note_piece(self) -> None:
         now = self._clock()
-        self.usage = Usage(
-            prompt_tokens=self.estimated_prompt_tokens,
-            completion_tokens=self.usage.completion_tokens + num_tokens,
-        )
         if self.first_delta_at is None:
             self.first_delta_at = now
             self._gaps = self._metrics.inter_token.labels(self._metrics.label_of(self.model))
         else:
             self._gaps.observe(now - self._last_delta_at)
         self._last_delta_at = now
-
-    def _estimate(self, usage: Usage) -> Usage:
-        """For an answer that a guardrail cut short: the engine's own count was not waited for."""
-        return Usage(
-            prompt_tokens=self.estimated_prompt_tokens,
-            completion_tokens=max(usage.completion_tokens, self.usage.completion_tokens),
-        )

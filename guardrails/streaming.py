@@ -36,8 +36,7 @@ def screen_output(
     """The same events without denied words; `events` itself where nothing is denied.
 
     Once all `num_choices` have ended and one of them here, `events` is closed, which stops the
-    engine, and the answer ends with the completion tokens counted so far: the engine's own count,
-    prompt included, is not waited for.
+    engine: its ending, and what that says was used, is not waited for.
     """
     return events if screen.is_empty else _screened(events, screen, num_choices)
 
@@ -57,7 +56,7 @@ async def _screened(
         if close is not None:
             await close()
     if answer.is_cut_short:
-        yield Finished(usage=Usage(completion_tokens=answer.num_tokens))
+        yield Finished(usage=Usage())
 
 
 class _Answer:
@@ -70,7 +69,6 @@ class _Answer:
         self._num_running = num_choices
         self._choices: dict[int, _Choice] = {}
         self._blocked: set[int] = set()
-        self.num_tokens = 0
 
     @property
     def is_cut_short(self) -> bool:
@@ -89,8 +87,6 @@ class _Answer:
                 if event.index not in self._blocked:
                     yield from self._finish(event)
             case TextDelta() | ToolCallDelta():
-                if isinstance(event, TextDelta):
-                    self.num_tokens += event.num_tokens
                 if event.index not in self._blocked:
                     yield from self._pass(event)
 

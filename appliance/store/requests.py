@@ -49,6 +49,7 @@ class RequestRepository:
     async def close_lost(self, now: datetime) -> int:
         """Complete, as errors, the requests that a process took and did not live to complete.
 
+        What they had used went with it: their counts are 0.
         To be called before a gateway takes its first request. Returns how many there were.
         """
         open_ids = (

@@ -6,10 +6,10 @@ from itertools import count
 
 from appliance.generation import (
     ChoiceFinished,
+    EngineEvent,
     Failed,
     Finished,
     FinishReason,
-    GenerationEvent,
     GenerationRequest,
     Prompt,
     SamplingParams,
@@ -64,7 +64,7 @@ class Engine:
         self.intake = Intake(encoder, self.encoded.append)
         ticks = count(1)
         self.loop = StepLoop(runner, self, lambda: float(next(ticks)), speculates=speculates)
-        self.said: dict[str, list[GenerationEvent]] = defaultdict(list)
+        self.said: dict[str, list[EngineEvent]] = defaultdict(list)
 
     def submit(self, request: GenerationRequest, is_wanted: Callable[[], bool]) -> None:
         self.encoded.append(self.intake.encode(request, is_wanted))

@@ -10,7 +10,16 @@ import msgspec
 import pytest
 
 from appliance.errors import EngineError
-from appliance.generation import Failed, Finished, GenerationRequest, TextDelta, TextPrompt, Usage
+from appliance.generation import (
+    Begun,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerationRequest,
+    TextDelta,
+    TextPrompt,
+    Usage,
+)
 from engines.client import EngineClient
 from engines.protocol import (
     Abort,
@@ -104,6 +113,15 @@ async def test_an_answer_arrives_whole_and_ends_once(client: EngineClient) -> No
     assert [isinstance(e, (Finished, Failed)) for e in events].count(True) == 1
     assert isinstance(events[-1], Finished)
     assert events[-1].usage.prompt_tokens > 0
+
+
+async def test_who_is_cut_off_knows_how_long_the_prompt_was(client: EngineClient) -> None:
+    whole = (await answer(client, request(LONG_PROMPT)))[-1]
+    told: list[EngineEvent] = []
+    async with aclosing(client.generate(request(LONG_PROMPT), told.append)) as events:
+        first = await anext(events)
+    assert isinstance(whole, Finished)
+    assert told[:2] == [Begun(prompt_tokens=whole.usage.prompt_tokens), first]
 
 
 async def test_many_requests_share_one_connection_and_keep_their_own_text(

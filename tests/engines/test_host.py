@@ -13,7 +13,7 @@ import pytest
 
 from appliance.catalogue import Library, ModelFile, ModelSpec
 from appliance.errors import EngineError
-from appliance.generation import Failed, GenerationEvent
+from appliance.generation import EngineEvent, Failed, Finished
 from appliance.home import Home
 from engines.client import EngineClient
 from engines.protocol import (
@@ -75,10 +75,10 @@ class RawGateway:
                 self._messages += [decode_body(self._decoder, body) for body in bodies]
         return self._messages.pop(0)
 
-    async def events_of(self, request_id: str) -> list[GenerationEvent]:
+    async def events_of(self, request_id: str) -> list[EngineEvent]:
         """The events of one request up to its ending."""
-        events: list[GenerationEvent] = []
-        while not (events and not hasattr(events[-1], "index")):
+        events: list[EngineEvent] = []
+        while not (events and isinstance(events[-1], Finished | Failed)):
             batch = (await self.receive()).batch
             events += [event for name, event in batch if name == request_id]
         return events
@@ -203,7 +203,7 @@ async def test_a_gateway_that_does_not_read_is_dropped_and_the_others_go_on(
         with pytest.raises((ConnectionError, AttributeError)):
             while True:
                 batch = (await deaf.receive()).batch
-                endings += sum(not hasattr(event, "index") for _, event in batch)
+                endings += sum(isinstance(event, Finished | Failed) for _, event in batch)
         assert endings == 0
 
 
@@ -333,7 +333,7 @@ async def test_a_gateway_that_reads_slowly_gets_everything(host: HostProcess) ->
         endings = num_messages = 0
         while endings < 3:
             batch = getattr(await slow.receive(), "batch", ())
-            endings += sum(not hasattr(event, "index") for _, event in batch)
+            endings += sum(isinstance(event, Finished | Failed) for _, event in batch)
             num_messages += 1
             if num_messages % 500 == 0:  # Far below what echo can say, well above being dropped.
                 await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from appliance.errors import EngineError
-from appliance.generation import Failed, Finished, GenerationEvent, TextDelta
+from appliance.generation import EngineEvent, Failed, Finished, TextDelta
 from appliance.tokens import DetokenizeRequest
 from engines.keeper import Patience, ReplicaState
 from engines.protocol import FrameError
@@ -27,7 +27,7 @@ class Gateway:
     """Keeps the events of each request."""
 
     def __init__(self) -> None:
-        self.events: dict[str, list[GenerationEvent]] = {}
+        self.events: dict[str, list[EngineEvent]] = {}
 
     def deliver(self, batch: Batch) -> None:
         """Take events."""
@@ -39,7 +39,7 @@ class Gateway:
         route = Route(receiver=self, request_id=request_id)
         replica.submit(f"1:{request_id}", request(), route)
 
-    def ending(self, request_id: str) -> GenerationEvent:
+    def ending(self, request_id: str) -> EngineEvent:
         """The last event of a request."""
         return self.events[request_id][-1]
 

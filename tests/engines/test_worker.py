@@ -13,9 +13,9 @@ import pytest
 from appliance.errors import CatalogueError
 from appliance.generation import (
     ChatPrompt,
+    EngineEvent,
     Failed,
     Finished,
-    GenerationEvent,
     GenerationRequest,
     Message,
     OutputFormat,
@@ -81,7 +81,7 @@ class WorkerUnderTest:
                 return seen
         raise AssertionError("the worker closed its socket")
 
-    def events_until(self, request_id: str, kind: type[GenerationEvent]) -> list[GenerationEvent]:
+    def events_until(self, request_id: str, kind: type[EngineEvent]) -> list[EngineEvent]:
         """What is said of a request, up to the first event of a kind."""
 
         def has_come(message: FromWorker) -> bool:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from appliance.audit.record import Outcome
 from appliance.errors import EngineError, HisarError, RequestError
 from appliance.generation import (
+    Begun,
     ChoiceFinished,
     Failed,
     Finished,
@@ -27,13 +28,14 @@ USAGE = Usage(prompt_tokens=3, completion_tokens=9)
 
 def lease() -> Lease:
     opened = Lease(RequestContext(id="r", arrived_at=0.0), "/v1", Metrics(), lambda: 1.0)
-    opened.estimated_prompt_tokens = 5
+    opened.tally(Begun(prompt_tokens=5))
     return opened
 
 
 async def follow(opened: Lease, *events: GenerationEvent) -> None:
     async def stream() -> AsyncIterator[GenerationEvent]:
         for event in events:
+            opened.tally(event)
             yield event
 
     *passed, last = [event async for event in opened.follow(stream())]
@@ -55,7 +57,7 @@ async def test_an_answer_that_ended_is_ok_with_the_engines_own_count() -> None:
     assert opened.first_delta_at == 1.0
 
 
-async def test_an_answer_cut_off_counts_what_was_seen_and_the_prompt_by_estimate() -> None:
+async def test_an_answer_cut_off_counts_the_prompt_and_what_was_seen() -> None:
     opened = lease()
     await follow(opened, *(TextDelta(index=0, text="a", num_tokens=2) for _ in range(3)))
     opened.error = client_gone()
@@ -63,22 +65,28 @@ async def test_an_answer_cut_off_counts_what_was_seen_and_the_prompt_by_estimate
     assert opened.usage == Usage(prompt_tokens=5, completion_tokens=6)
 
 
-@pytest.mark.parametrize(("counted", "completion_tokens"), [(0, 3), (7, 7)])
-async def test_an_answer_cut_short_by_a_guardrail_is_charged_and_told_the_estimate(
-    counted: int, completion_tokens: int
-) -> None:
+async def test_an_answer_cut_short_by_a_guardrail_is_charged_and_told_what_was_seen() -> None:
     opened = lease()
     seen = (TextDelta(index=0, text="a", num_tokens=2), ToolCallDelta(index=0, call_index=0))
-    await follow(opened, *seen, Finished(usage=Usage(completion_tokens=counted)))
-    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=completion_tokens)
+    await follow(opened, *seen, Finished(usage=Usage()))
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=3)
+
+
+async def test_what_came_and_was_not_read_yet_is_counted() -> None:
+    opened = lease()
+    opened.tally(TextDelta(index=0, text="ab", num_tokens=2))
+    opened.error = client_gone()
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=2)
+    assert opened.first_delta_at is None
 
 
 async def test_a_caller_who_leaves_in_the_middle_of_a_call_is_charged_for_it() -> None:
     opened = lease()
     call = ToolCallDelta(index=0, call_index=0, id="1", name="f")
-    await follow(opened, call, *(ToolCallDelta(index=0, call_index=0, arguments="{"),) * 3)
+    piece = ToolCallDelta(index=0, call_index=0, arguments="{", num_tokens=2)
+    await follow(opened, call, piece, piece)
     opened.error = client_gone()
-    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=4)
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=5)
     assert opened.first_delta_at == 1.0
 
 
@@ -88,8 +96,17 @@ async def test_a_failure_without_a_count_keeps_what_was_seen() -> None:
     assert opened.usage == Usage(prompt_tokens=5, completion_tokens=1)
 
 
-async def test_a_call_that_never_reached_an_engine_used_nothing() -> None:
-    assert lease().usage == Usage()
+async def test_a_call_that_was_left_before_its_answer_began_used_its_prompt() -> None:
+    opened = lease()
+    opened.error = client_gone()
+    assert opened.usage == Usage(prompt_tokens=5)
+
+
+async def test_an_answer_that_begins_again_on_another_host_counts_once() -> None:
+    opened = lease()
+    opened.tally(Begun(prompt_tokens=5))
+    await follow(opened, TextDelta(index=0, text="a"), Failed(code="engine.host_lost", message="x"))
+    assert opened.usage == Usage(prompt_tokens=5, completion_tokens=1)
 
 
 async def test_an_engine_that_failed_is_an_error_also_when_it_was_told_in_the_stream() -> None:

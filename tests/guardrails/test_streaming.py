@@ -85,7 +85,7 @@ async def test_the_engine_is_stopped_when_no_choice_is_left() -> None:
         result.append(event)
         assert engine.is_closed or not isinstance(event, Finished)
     assert engine.num_read == 1
-    assert result[-1] == Finished(usage=Usage(completion_tokens=1))
+    assert result[-1] == Finished(usage=Usage())
 
 
 async def test_the_engines_own_count_is_kept_when_the_word_stands_at_the_very_end() -> None:
