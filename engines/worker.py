@@ -29,6 +29,7 @@ from appliance.config import LogLevel
 from appliance.errors import EngineError, HisarError
 from appliance.generation import FinishReason, SamplingParams
 from engines.intake import Delivered, Encoded, Intake
+from engines.outbox import Outbox
 from engines.prompting import start_prompt_encoder
 from engines.protocol import (
     Abort,
@@ -54,6 +55,8 @@ from engines.sequence import Sequence
 from engines.step_loop import Batch, StepLoop
 
 STATUS_EVERY_S: Final = 0.1
+# A frame of a display with 60 of them a second.
+TELL_EVERY_S: Final = 0.016
 _log: Final = logging.getLogger(__name__)
 _RECEIVE_BYTES: Final = 256 * 1024
 _TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
@@ -71,8 +74,9 @@ class Worker:
         self._runner = runner
         self._inbox: Inbox = SimpleQueue()
         self._intake = Intake(start_prompt_encoder(runner.tokenizer), self._inbox.put)
-        self._loop = StepLoop(runner, self._intake, time.monotonic)
+        self._loop = StepLoop(runner, self._intake, time.monotonic, speculates=speculates)
         self._questions = Questions(runner, self._intake)
+        self._outbox = Outbox(TELL_EVERY_S)
         self._told = SchedulerStats()
         self._told_at = 0.0
         self._is_leaving = False
@@ -130,6 +134,8 @@ class Worker:
             if stats != self._told:
                 self._told, self._told_at = stats, now
                 self._send(self._status(stats))
+        self._outbox.put(batch)
+        batch = self._outbox.take(now, is_last=not self._loop.has_work)
         if batch:
             self._send(Events(batch=batch))
 
