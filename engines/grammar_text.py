@@ -21,6 +21,7 @@ from engines.tool_calls.offering import parse_parameters
 
 _SPACE: Final = r"[ \t\n\r]{0,8}"
 _ANY: Final = r"/(.|\n)*/"
+_CALL_ID: Final = "[a-zA-Z0-9]{9}"
 _SPACES: Final = r"SPACE: /[ \t\n\r]{1,8}/"
 
 
@@ -106,7 +107,7 @@ class _Writer:
             rules += _wanted_rules(shape.output_format)
         if shape.calls is None:
             return [*rules, f"answer: {content}"]
-        return [*rules, *self._answer_rules(shape.calls, content), *_call_rules(shape.calls)]
+        return [*rules, *self._answer_rules(shape.calls, content), *self._call_rules(shape.calls)]
 
     def _text_rules(self, thinking: Thinking) -> list[str]:
         """Any text; of a model that thinks, any in which no think block opens."""
@@ -145,6 +146,27 @@ class _Writer:
         prefix = f"SPACE? {_quote(family.prefix)}" if family.prefix else ""
         return f"{prefix} SPACE? call {more} {f'SPACE? {self._marker(closing)}' if closing else ''}"
 
+    def _call_rules(self, calls: Calls) -> list[str]:
+        """A rule for each function, so that a schema's references keep their root."""
+        numbers = range(len(calls.tools))
+        rules = [f"call: {' | '.join(f'call_{number}' for number in numbers)}"]
+        for number, tool in zip(numbers, calls.tools, strict=True):
+            rules.append(f"call_{number}: {self._call(calls.call_format, tool.name, number)}")
+            schema = {"type": "object", **parse_parameters(tool)}
+            rules.append(f"arguments_{number}: {_json_rule(schema, is_lenient=not tool.strict)}")
+        return rules
+
+    def _call(self, family: CallFormat, name: str, number: int) -> str:
+        """A call of one function, around the rule of its arguments."""
+        if family.arguments_marker:
+            call_id = f"({self._marker(family.id_marker)} /{_CALL_ID}/)?"
+            marker = self._marker(family.arguments_marker)
+            return f"{_quote(name)} {call_id} {marker} SPACE? arguments_{number}"
+        colon = 'SPACE? ":" SPACE?'
+        named = f"{_json_quote('name')} {colon} {_json_quote(name)}"
+        arguments = f"{_json_quote(family.arguments_key)} {colon} arguments_{number}"
+        return f'"{{" SPACE? {named} SPACE? "," SPACE? {arguments} SPACE? "}}"'
+
     def _until(self, rule: str, marker: str, *, text: str = "ANY") -> str:
         """A rule for text up to and with the first occurrence of a marker."""
         lazy = "" if marker in self._control_ids else "[lazy]"
@@ -153,20 +175,6 @@ class _Writer:
     def _marker(self, marker: str) -> str:
         token_id = self._control_ids.get(marker)
         return _quote(marker) if token_id is None else f"<[{token_id}]>"
-
-
-def _call_rules(calls: Calls) -> list[str]:
-    """A rule for each function, so that a schema's references keep their root."""
-    numbers = range(len(calls.tools))
-    rules = [f"call: {' | '.join(f'call_{number}' for number in numbers)}"]
-    colon = 'SPACE? ":" SPACE?'
-    for number, tool in zip(numbers, calls.tools, strict=True):
-        name = f"{_json_quote('name')} {colon} {_json_quote(tool.name)}"
-        arguments = f"{_json_quote(calls.call_format.arguments_key)} {colon} arguments_{number}"
-        rules.append(f'call_{number}: "{{" SPACE? {name} SPACE? "," SPACE? {arguments} SPACE? "}}"')
-        schema = {"type": "object", **parse_parameters(tool)}
-        rules.append(f"arguments_{number}: {_json_rule(schema, is_lenient=not tool.strict)}")
-    return rules
 
 
 def _wanted_rules(output_format: OutputFormat) -> list[str]:

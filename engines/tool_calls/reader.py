@@ -8,8 +8,10 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from engines.tool_calls.call_object import CallObject, CallState
+from engines.tool_calls.call_object import CallObject
+from engines.tool_calls.call_text import CallState, CallText
 from engines.tool_calls.formats import CallFormat
+from engines.tool_calls.named_call import NamedCall
 
 
 class CallPiece(Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class CallReader:
             return ""
         before = text[: found.start()]
         if found[0] != self._format.opening:
-            self._say(before)  # A closing that closes nothing.
+            self._say(before)  # Markup that belongs to no block.
         else:
             self._say(before.rstrip())
             self._open_block(before[len(before.rstrip()) :])
@@ -125,7 +127,7 @@ class CallReader:
         """The length of the longest end of `text` that markup may start with."""
         return max(
             length
-            for marker in (self._format.opening, self._format.closing)
+            for marker in self._format.markers
             for length in range(len(marker))
             if text.endswith(marker[:length])
         )
@@ -138,8 +140,11 @@ class CallReader:
         has_prefix = self._format.prefix and not is_bare
         self._read = self._read_prefix if has_prefix else self._read_call
 
-    def _new_call(self) -> CallObject:
-        return CallObject(self._names, self._format.arguments_key)
+    def _new_call(self) -> CallText:
+        call_format = self._format
+        if not call_format.arguments_marker:
+            return CallObject(self._names, call_format.arguments_key)
+        return NamedCall(self._names, call_format.arguments_marker, call_format.id_marker)
 
     def _read_prefix(self, text: str) -> str:
         start = _skip_space(text)
@@ -167,7 +172,7 @@ class CallReader:
             return self._give_up(call.written + rest)
         return rest
 
-    def _tell(self, call: CallObject) -> None:
+    def _tell(self, call: CallText) -> None:
         if not call.name:
             return
         arguments = call.take_arguments()

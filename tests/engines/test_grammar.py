@@ -16,7 +16,7 @@ from engines.constraint import Constraint, ConstraintError
 from engines.echo.tokenizer import EchoTokenizer
 from engines.grammar import MAX_GRAMMAR_BYTES, GrammarCompiler
 from engines.grammar_text import AnswerShape, Calls
-from engines.tool_calls.formats import FORMATS, HERMES, LLAMA3, MISTRAL, CallFormat
+from engines.tool_calls.formats import FORMATS, HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, CallFormat
 from engines.tool_calls.reader import CallPiece, CallReader
 from engines.vocabulary import Vocabulary
 
@@ -254,6 +254,12 @@ SEND_CALL = '{"name":"send","arguments":{}}'
         (HERMES, f"<tool_call>\n{FIND_CALL}\n</tool_call>", FIND_CALL),
         (HERMES, f"<tool_call>{FIND_CALL}</tool_call>\n<tool_call>{SEND_CALL}</tool_call>", "Hi"),
         (MISTRAL, f"[TOOL_CALLS] [{FIND_CALL}, {SEND_CALL}]", f"[TOOL_CALLS]{FIND_CALL}"),
+        (
+            MISTRAL_NAMED,
+            '[TOOL_CALLS]find[ARGS]{"no": 417}[TOOL_CALLS]send[CALL_ID]a1B2c3D4e[ARGS]{}',
+            '[TOOL_CALLS]find[ARGS]{"no": "417"}',
+        ),
+        (MISTRAL_NAMED, "[TOOL_CALLS]send[ARGS] {}", f"[TOOL_CALLS][{SEND_CALL}]"),
         (LLAMA3, FIND_CALL.replace("arguments", "parameters"), FIND_CALL),
     ],
 )
@@ -272,6 +278,14 @@ def test_text_is_free_until_a_call_opens(call_format: CallFormat) -> None:
     assert accepts(shape, f"Sure. {opening}{call_format.prefix}{FIND_CALL}{call_format.closing}")
     for wrong in ("no call", '{"name": "other"', '{"name": "find", "arguments": {"no": "x"'):
         assert not accepts(shape, f"Sure. {opening}{call_format.prefix}{wrong}")
+
+
+def test_text_is_free_until_a_named_call_opens() -> None:
+    shape = calls(MISTRAL_NAMED)
+    assert accepts(shape, "Any text, [ARGS] and {so on}")
+    assert accepts(shape, "Sure.[TOOL_CALLS]send[ARGS]{}")
+    assert accepts(shape, '[TOOL_CALLS]send[ARGS]{}[TOOL_CALLS]find[ARGS]{"no": 1}')
+    assert not accepts(shape, "Sure.[TOOL_CALLS]other[ARGS]{}")
 
 
 def test_only_one_call_where_only_one_is_allowed() -> None:
@@ -346,7 +360,10 @@ def test_required_calls_always_parse(call_format: CallFormat, takes_many: bool, 
 class MarkupTokenizer(EchoTokenizer):
     """The echo vocabulary with markup as control tokens, which no text can spell."""
 
-    MARKUP = ("</tool_call>", "<tool_call>", "[TOOL_CALLS]", "</think>", "<think>")
+    MARKUP = (
+        *("</tool_call>", "<tool_call>", "[TOOL_CALLS]", "</think>", "<think>"),
+        *("[ARGS]", "[CALL_ID]"),
+    )
     vocabulary_size = EchoTokenizer.vocabulary_size + len(MARKUP)
     control_markers = (*MARKUP, *EchoTokenizer.control_markers)
 
@@ -363,14 +380,22 @@ class MarkupTokenizer(EchoTokenizer):
 
 
 @pytest.mark.parametrize("is_required", [True, False])
-@pytest.mark.parametrize("call_format", [HERMES, MISTRAL])
+@pytest.mark.parametrize(
+    ("call_format", "call"),
+    [
+        (HERMES, (SEND_CALL,)),
+        (MISTRAL, (f"[{SEND_CALL}",)),
+        (MISTRAL_NAMED, ("send", "[ARGS]", "{}")),
+        (MISTRAL_NAMED, ("send", "[CALL_ID]", "a1B2c3D4e", "[ARGS]", "{}")),
+    ],
+)
 def test_markup_is_a_control_token_where_the_vocabulary_has_one(
-    call_format: CallFormat, is_required: bool
+    call_format: CallFormat, call: tuple[str, ...], is_required: bool
 ) -> None:
     tokenizer = MarkupTokenizer()
     shape = AnswerShape(thinking="maybe", calls=calls(call_format, is_required=is_required).calls)
     constraint = GrammarCompiler(Vocabulary(tokenizer)).compile(shape).begin()
-    parts = ["<think>", "so", "</think>", call_format.opening, call_format.prefix + SEND_CALL]
+    parts = ["<think>", "so", "</think>", call_format.opening, *call]
     for part in [*parts, call_format.closing]:
         for token_id in tokenizer.encode(part, markers=True):
             assert constraint.allowed()[token_id]

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from engines.tool_calls.formats import HERMES, LLAMA3, MISTRAL, CallFormat, choose_format
+from engines.tool_calls.formats import (
+    FORMATS,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    CallFormat,
+    choose_format,
+)
 from engines.tool_calls.reader import CallPiece, CallReader, Piece
 
 NAMES = frozenset({"find", "send"})
@@ -76,6 +84,21 @@ ANSWERS = [
         Read("", (("find", ARGUMENTS), ("send", '{"to": 2}')), num_complete=2),
     ),
     (MISTRAL, "a[TOOL_CALLS] [12]", Read("a [12]")),
+    (
+        MISTRAL_NAMED,
+        f"Sure.[TOOL_CALLS]find[ARGS]{ARGUMENTS}[TOOL_CALLS]send[CALL_ID]a1B2c3D4e[ARGS] {{}}",
+        Read("Sure.", (("find", ARGUMENTS), ("send", "{}")), num_complete=2),
+    ),
+    (MISTRAL_NAMED, "a[TOOL_CALLS]other[ARGS]{}", Read("aother{}")),
+    (MISTRAL_NAMED, "a[TOOL_CALLS]find[ARGS]12", Read("afind12")),
+    (MISTRAL_NAMED, f"[TOOL_CALLS][{CALL}]", Read(f"[{CALL}]")),
+    (MISTRAL_NAMED, "[TOOL_CALLS]" + "a" * 300, Read("a" * 300)),
+    (
+        MISTRAL_NAMED,
+        '[TOOL_CALLS]find[ARGS]{"a": oops}',
+        Read("", (("find", '{"a": oops}'),), True),
+    ),
+    (MISTRAL_NAMED, '[TOOL_CALLS]find[ARGS]{"a": ', Read("", (("find", '{"a": '),), True)),
     (LLAMA3, LLAMA_CALL, Read("", (("find", ARGUMENTS),), num_complete=1)),
     (
         LLAMA3,
@@ -97,6 +120,7 @@ PARTS = st.lists(
     st.sampled_from(
         [
             *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[", "]", "<|python_tag|>", ";"),
+            *("find", "[ARGS]", "[CALL_ID]", "[ARGS]{}", ARGUMENTS),
             *(CALL, LLAMA_CALL, SEND, CALL[:20], "<tool", "{", "}", '"', "\n", " ", "x", "ğ"),
         ]
     ),
@@ -104,7 +128,7 @@ PARTS = st.lists(
 ).map("".join)
 
 
-@given(st.sampled_from([HERMES, LLAMA3, MISTRAL]), PARTS, st.booleans(), st.data())
+@given(st.sampled_from(FORMATS), PARTS, st.booleans(), st.data())
 def test_pushes_cut_anywhere_amount_to_the_same(
     call_format: CallFormat, answer: str, takes_many: bool, data: st.DataObject
 ) -> None:
@@ -165,6 +189,7 @@ def test_where_one_call_is_allowed_the_answer_is_done_after_it() -> None:
         ("{{ '<tool_call>' }}", HERMES),
         ("{{ '<|python_tag|>' }}", LLAMA3),
         ("{{ '[TOOL_CALLS]' }}", MISTRAL),
+        ("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}", MISTRAL_NAMED),
         ("{{ messages }}", HERMES),
     ],
 )
