@@ -1,9 +1,9 @@
 """What of an answer may leave while it is still being written.
 
-Each choice's answer, reasoning and tool call arguments are searched each on its own. Text waits
-only while its end can still become a denied word. When one is found, nothing of it leaves, the
-choice is over with `content_filter`, and nothing of that choice follows. What leaves does not
-depend on how the engine cut the text into pieces.
+Each choice's answer, reasoning and tool call arguments are searched each on its own, arguments for
+what their JSON says. Text waits only while its end can still become a denied word. When one is
+found, nothing of it leaves, the choice is over with `content_filter`, and nothing of that choice
+follows. What leaves does not depend on how the engine cut the text into pieces.
 
 Logprobs name tokens, so they leave only when all text of their piece has left.
 """
@@ -26,6 +26,7 @@ from appliance.generation import (
     Usage,
 )
 from guardrails.detectors.denylist import Search
+from guardrails.json_text import JsonText
 from guardrails.screen import Screen
 from guardrails.verdict import Action
 
@@ -200,20 +201,22 @@ class _TextPieces:
 
 
 class _ArgumentPieces:
-    """The arguments of one tool call."""
+    """The arguments of one tool call: searched for what the JSON says, told as it was written."""
 
     def __init__(self, screen: Screen) -> None:
         self.search: Search = screen.search()
+        self._json = JsonText()
         self._last: ToolCallDelta | None = None
 
     def take(self, delta: ToolCallDelta) -> Iterator[ToolCallDelta]:
         self._last = delta
-        free = self.search.feed(delta.arguments)
+        free = self._json.release(len(self.search.feed(self._json.read(delta.arguments))))
         if free or delta.id or delta.name:
             yield replace(delta, arguments=free)
 
     def finish(self) -> Iterator[ToolCallDelta]:
-        free = self.search.finish()
+        said = self.search.feed(self._json.finish()) + self.search.finish()
+        free = self._json.release(len(said))
         if free and self._last is not None:
             yield replace(self._last, id="", name="", arguments=free)
 

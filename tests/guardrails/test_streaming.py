@@ -1,6 +1,7 @@
 """What leaves of an answer while it is written (BerriAI/litellm#41936, #38788, api7/aisix#204)."""
 
 from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,6 +136,35 @@ async def test_tool_call_arguments_are_screened() -> None:
     arguments = "".join(e.arguments for e in result if isinstance(e, ToolCallDelta))
     assert arguments == '{"q": "'
     assert reasons_of(result) == [(0, "content_filter")]
+
+
+WRITTEN = '{"q": "\\u0047\\u0049Z\\u004cIKOD", "r": 1}'
+
+
+@given(st.sets(st.integers(0, len(WRITTEN)), max_size=8))
+async def test_an_escape_hides_no_word_in_arguments(cuts: set[int]) -> None:
+    edges = [0, *sorted(cuts), len(WRITTEN)]
+    pieces = [WRITTEN[start:end] for start, end in pairwise(edges)]
+    events = [
+        *(ToolCallDelta(index=0, call_index=0, name="find", arguments=piece) for piece in pieces),
+        ChoiceFinished(index=0, finish_reason=FinishReason.TOOL_CALLS),
+        Finished(usage=USAGE),
+    ]
+    result = await screened(events)
+    arguments = "".join(e.arguments for e in result if isinstance(e, ToolCallDelta))
+    assert arguments == '{"q": "'
+    assert reasons_of(result) == [(0, "content_filter")]
+
+
+async def test_arguments_leave_as_they_were_written() -> None:
+    written = '{"q": "\\u0047IZ\\nan\\ud83d\\ude00\\"", "cut": "\\u00'
+    events = [
+        *(ToolCallDelta(index=0, call_index=0, arguments=character) for character in written),
+        ChoiceFinished(index=0, finish_reason=FinishReason.LENGTH),
+        Finished(usage=USAGE),
+    ]
+    result = await screened(events)
+    assert "".join(e.arguments for e in result if isinstance(e, ToolCallDelta)) == written
 
 
 async def test_reasoning_is_screened_apart_from_the_answer() -> None:
