@@ -4,7 +4,7 @@ Names follow the field's serving engines with the prefix `hisar_`. A label never
 known set of values: the model of a request is named only where the box has such a model.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -40,8 +40,15 @@ class EndedRequest(Struct, frozen=True, kw_only=True):
 
 
 class EngineNumbers(Struct, frozen=True, kw_only=True):
-    """How one model's engine stands, as it last said. Totals begin anew when its worker does."""
+    """How one model's engine stands, as it last said. Totals begin anew when its worker does.
 
+    `load_s` is how long its latest start took, room made included; 0: it has not been ready yet.
+    `failure_code` says why the model could not be loaded.
+    """
+
+    state: str = "ready"
+    load_s: float = 0.0
+    failure_code: str = ""
     num_running: int = 0
     num_waiting: int = 0
     kv_used_tokens: int = 0
@@ -111,11 +118,17 @@ class Metrics:
             self.prefill.labels(model).observe(ended.timings.prefill_s)
             self.decode.labels(model).observe(ended.timings.decode_s)
 
-    def show_engines(self, numbers: dict[str, EngineNumbers]) -> None:
-        """How every model's engine stands now; a model that is left out is no longer shown."""
+    def show_engines(
+        self, numbers: Mapping[str, EngineNumbers], evictions: Mapping[str, int] = {}
+    ) -> None:
+        """How every model's engine stands now; a model that is left out is no longer shown.
+
+        `evictions`: how often each model has left memory for another.
+        """
         self._engines.numbers = dict(numbers)
 
     def render(self) -> bytes:
+        self._engines.evictions = dict(evictions)
         """All metrics in Prometheus's text format 0.0.4."""
         return generate_latest(self.registry)
 
@@ -139,6 +152,7 @@ class _EngineCollector(Collector):
         self.numbers: dict[str, EngineNumbers] = {}
 
     def collect(self) -> Iterator[Metric]:
+        self.evictions: dict[str, int] = {}
         """The metrics at this moment."""
         for name, (text, gauge_of) in _GAUGES.items():
             gauge = GaugeMetricFamily(f"hisar_{name}", text, labels=["model"])
@@ -152,6 +166,34 @@ class _EngineCollector(Collector):
             yield total
 
 
+        yield self._loads()
+        yield self._states()
+        yield self._evictions()
+
+    def _loads(self) -> Metric:
+        text = "How long the latest start took, room made included"
+        gauge = GaugeMetricFamily("hisar_model_load_seconds", text, labels=["model"])
+        for model, numbers in self.numbers.items():
+            if numbers.load_s:
+                gauge.add_metric([model], numbers.load_s)
+        return gauge
+
+    def _states(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "hisar_model_state",
+            "1 for the state a model is in; reason is why it failed",
+            labels=["model", "state", "reason"],
+        )
+        for model, numbers in self.numbers.items():
+            gauge.add_metric([model, numbers.state, numbers.failure_code], 1)
+        return gauge
+
+    def _evictions(self) -> Metric:
+        text = "How often a model left memory for another"
+        total = CounterMetricFamily("hisar_model_evictions", text, labels=["model"])
+        for model, count in self.evictions.items():
+            total.add_metric([model], count)
+        return total
 _NumberOf: TypeAlias = Callable[[EngineNumbers], float]
 _GAUGES: Final[dict[str, tuple[str, _NumberOf]]] = {
     "num_requests_running": ("Sequences in the engine's step", lambda n: n.num_running),

@@ -1,7 +1,7 @@
 """How a running box stands, as its own health and metrics tell."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import httpx
 
 
+_READY: Final = "ready"
+
+
 class ModelStanding(Struct, frozen=True, kw_only=True):
     """One loaded model: sequences in the step and waiting, share of the KV cache in use."""
 
@@ -20,6 +23,14 @@ class ModelStanding(Struct, frozen=True, kw_only=True):
     num_waiting: int = 0
     kv_usage: float = 0.0
     prefix_cache_hit_rate: float = 0.0
+
+
+class UnreadyModel(Struct, frozen=True, kw_only=True):
+    """A model that is wanted and not in memory: `reason` is the code of why it failed."""
+
+    name: str
+    state: str
+    reason: str = ""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -35,6 +46,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     requests: dict[str, int] = {}
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    unready_models: tuple[UnreadyModel, ...] = ()
 
 
 def ask_standing(client: "httpx.Client") -> Standing:
@@ -53,7 +65,8 @@ def ask_standing(client: "httpx.Client") -> Standing:
         reasons=health.reasons,
         base_url=str(client.base_url).rstrip("/"),
         available_models=_names(models.json()) if models.status_code == 200 else (),
-        loaded_models=tuple(_model(name, totals) for name in totals.models()),
+        loaded_models=tuple(_model(name, totals) for name in totals.ready_models()),
+        unready_models=totals.unready_models(),
         num_in_flight=totals.sum("hisar_requests_in_flight"),
         requests=totals.by("hisar_requests_total", "outcome"),
         prompt_tokens=totals.sum("hisar_prompt_tokens_total"),
@@ -89,8 +102,16 @@ class _Totals:
             for sample in family.samples
         ]
 
-    def models(self) -> list[str]:
-        return sorted(self.by("hisar_num_requests_running", "model"))
+    def ready_models(self) -> list[str]:
+        states = self._of("hisar_model_state")
+        return sorted(labels["model"] for labels, _ in states if labels["state"] == _READY)
+
+    def unready_models(self) -> tuple[UnreadyModel, ...]:
+        return tuple(
+            UnreadyModel(name=labels["model"], state=labels["state"], reason=labels["reason"])
+            for labels, _ in self._of("hisar_model_state")
+            if labels["state"] != _READY
+        )
 
     def by(self, name: str, label: str) -> dict[str, int]:
         """The values of a metric, summed up by one label."""

@@ -73,7 +73,9 @@ async def serve(host: Host, listener: socket.socket, config: Config, ready_fd: i
         os.write(ready_fd, b"ready\n")
         os.close(ready_fd)
     preloading = loop.create_task(host.preload(config.engine.preload))
+    following = loop.create_task(host.follow_library())
     await told_to_stop.wait()
+    following.cancel()
     await host.drain(server, within_s=config.gateway.drain_s)
     await preloading
 

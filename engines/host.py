@@ -35,6 +35,10 @@ class Host:
         """Bring models into memory; one that cannot be loaded is reported and left out."""
         await asyncio.gather(*(self._preload(model) for model in models))
 
+    async def follow_library(self) -> None:
+        """Let go of models that leave the library, until cancelled."""
+        await self._memory.follow_library()
+
     async def drain(self, server: asyncio.Server, *, within_s: float) -> None:
         """Take nothing new, let running requests end, end the workers, let gateways read on."""
         server.close()

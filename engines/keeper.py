@@ -43,6 +43,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     request_waits_s: float = 60.0
     worker_leaves_s: float = 5.0
     status_s: float = 0.25
+    library_s: float = 1.0
     restarts: RestartPolicy = RestartPolicy()
 
 

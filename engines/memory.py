@@ -6,11 +6,13 @@ is decided in `engines.residents`.
 """
 
 import asyncio
+import logging
 import os
+from typing import Final
 
 from appliance.catalogue import Library, ModelSpec
 from appliance.config import Config
-from appliance.errors import EngineError, HisarError
+from appliance.errors import CatalogueError, EngineError, HisarError
 from appliance.generation import Failed
 from engines.keeper import Patience
 from engines.protocol import ModelFacts, Status
@@ -19,6 +21,8 @@ from engines.replica import DRAINING, Replica
 from engines.residents import Residents
 from engines.routes import Receiver
 from engines.worker_process import WorkerOptions
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Memory:
@@ -65,6 +69,36 @@ class Memory:
             raise EngineError("engine.not_loaded", f"the model {model!r} is not in memory")
         await asyncio.wait({self._residents.let_go(resident)})
 
+    async def follow_library(self) -> None:
+        """Have models leave that were removed or changed in the library, until cancelled.
+
+        One that is in use stays until it is not. One to be preloaded comes back as it is now.
+        """
+        while True:
+            await asyncio.sleep(self._patience.library_s)
+            for spec in await asyncio.to_thread(self._find_outdated, self._residents.specs):
+                if self._residents.let_go_if_unused(spec):
+                    _log.info("%s leaves: it was removed or changed in the library", spec.name)
+                    self._take_back(spec.name)
+
+    def _find_outdated(self, specs: tuple[ModelSpec, ...]) -> list[ModelSpec]:
+        return [spec for spec in specs if self._is_outdated(spec)]
+
+    def _is_outdated(self, spec: ModelSpec) -> bool:
+        try:
+            return self._library.get(spec.name) != spec
+        except CatalogueError as error:
+            return error.code == "model.not_found"
+        except OSError:  # it cannot be told
+            return False
+
+    def _take_back(self, model: str) -> None:
+        if model in self._config.engine.preload:
+            try:
+                self.lease(model)
+            except HisarError as error:
+                _log.warning("%s is not loaded again: %s", model, error.message)
+
     def abort(self, key: str) -> None:
         """Stop a request, if any replica has it."""
         any(replica.abort(key) for replica in self._residents.replicas)
@@ -94,7 +128,7 @@ class Memory:
             call_id=call_id,
             host_pid=os.getpid(),
             replicas=tuple(replicas),
-            num_evictions=self._residents.num_evictions,
+            evictions=dict(self._residents.evictions),
         )
 
     async def drain(self, *, within_s: float) -> None:
@@ -113,6 +147,7 @@ class Memory:
             num_threads=engine.num_threads,
             step_tokens=engine.step_tokens,
             log_level=self._config.logs.level,
+            speculation=engine.speculation,
         )
         return Replica(options, self._patience, room=room)
 

@@ -176,6 +176,7 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
     """How one worker stands. `call_id` 0: sent unasked, when something changed.
 
     `load_s` is how long its latest start took, from the wish to readiness, room made included.
+    `failure_code` says why a model that has failed could not be loaded.
     """
 
     call_id: int = 0
@@ -187,15 +188,16 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):
     facts: ModelFacts | None = None
     stats: SchedulerStats = SchedulerStats()
     load_s: float = 0.0
+    failure_code: str = ""
 
 
 class Status(Struct, frozen=True, kw_only=True, tag="status"):
-    """How a host stands, replica by replica, and how often a model made room for another."""
+    """How a host stands, replica by replica, and how often each model made room for another."""
 
     call_id: int
     host_pid: int
     replicas: tuple[ReplicaStatus, ...]
-    num_evictions: int = 0
+    evictions: dict[str, int] = {}
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):

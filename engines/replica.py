@@ -194,6 +194,7 @@ class Replica:
             facts=keeper.facts,
             stats=self._stats,
             load_s=keeper.load_s,
+            failure_code=keeper.failure.code if keeper.failure and self.has_failed else "",
         )
 
     async def drain(self, *, within_s: float) -> None:

@@ -8,6 +8,7 @@ after `keep_alive_s` without use. A model that would not fit either way is refus
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -49,7 +50,7 @@ class Resident(Struct, kw_only=True, eq=False):
 
 
 class Residents:
-    """The models of this host, by name. `num_evictions` counts those that left for others."""
+    """The models of this host, by name. `evictions` counts how often each left for another."""
 
     def __init__(self, engine: EngineConfig) -> None:
         self._engine = engine
@@ -57,7 +58,7 @@ class Residents:
         # Those on their way out, and what they held.
         self._leaving: dict[asyncio.Task[None], int] = {}
         self._is_closed = False
-        self.num_evictions = 0
+        self.evictions: Counter[str] = Counter()
 
     def find(self, model: str) -> Resident | None:
         """The model of that name, if it is in memory, on its way there, or failed."""
@@ -67,6 +68,11 @@ class Residents:
     def replicas(self) -> tuple[Replica, ...]:
         """Everyone's replica."""
         return tuple(resident.replica for resident in self._residents.values())
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """What everyone was in the library when it was taken in."""
+        return tuple(resident.spec for resident in self._residents.values())
 
     def admit(self, spec: ModelSpec, start: Callable[[asyncio.Future[int]], Replica]) -> Resident:
         """Take a model in, in the place of an older one; it starts when there is room.
@@ -86,6 +92,14 @@ class Residents:
     def forget(self, model: str) -> None:
         """Drop a model that has failed, and so holds nothing."""
         del self._residents[model]
+
+    def let_go_if_unused(self, spec: ModelSpec) -> bool:
+        """Have a model leave that was taken in as this one, unless somebody uses it now."""
+        resident = self._residents.get(spec.name)
+        if resident is None or resident.spec is not spec or not self._is_unused(resident):
+            return False
+        self.let_go(resident)
+        return True
 
     def let_go(self, resident: Resident, failure: Failed = UNLOADED) -> asyncio.Task[None]:
         """Have a model leave; its requests fail. Those that wait look again when it is gone."""
@@ -140,7 +154,7 @@ class Residents:
             return  # When they are gone this is asked again.
         for model in choose_evictions(self._find_idle(), missing_bytes):
             _log.info("%s leaves, because %s needs its memory", model, newcomer.spec.name)
-            self.num_evictions += 1
+            self.evictions[model] += 1
             self.let_go(self._residents[model])
         if self._leaving:
             return

@@ -22,14 +22,16 @@ class Readiness(Struct, frozen=True, kw_only=True):
 async def find_obstacles(box: Box) -> tuple[str, ...]:
     """What keeps the box from serving, as codes of the manual."""
     needs_model = bool(box.config.engine.preload) and box.fleet.is_connected
+    has_no_model = needs_model and not box.fleet.ready_models
     checks = {
         "gateway.draining": box.drain.is_on,
         "audit.unavailable": not box.audit.is_available,
         "engine.unreachable": not box.fleet.is_connected,
-        "engine.no_model": needs_model and not box.fleet.ready_models,
+        "engine.no_model": has_no_model,
     }
     found = [code for code, stands_in_the_way in checks.items() if stands_in_the_way]
-    return (*found, *await _ask_store(box))
+    reasons = sorted(box.fleet.failure_codes) if has_no_model else ()
+    return (*found, *reasons, *await _ask_store(box))
 
 
 async def _ask_store(box: Box) -> tuple[str, ...]:

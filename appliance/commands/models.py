@@ -10,6 +10,7 @@ import msgspec
 from appliance.catalogue import Library, ModelSpec
 from appliance.commands.optimise import optimise_model, show_optimisation
 from appliance.commands.show import print_json, print_table, progress
+from appliance.commands.status import find_states
 from appliance.environment import read_environment
 from appliance.errors import CatalogueError, UsageError
 from appliance.known_models import KNOWN_MODELS
@@ -143,20 +144,25 @@ def _name_from(source: str) -> str:
 @models.command("list")
 @_as_json
 def list_models(as_json: bool) -> None:
-    """The models in the library, and those that can be fetched by name."""
-    library = _library()
+    """The models in the library, and those that can be fetched by name.
+
+    Of a running box also which are in memory, and which could not be loaded.
+    """
+    library, states = _library(), find_states()
     here = library.list()
     names = {spec.name for spec in here}
     known = [model for model in KNOWN_MODELS.values() if model.name not in names]
     for broken in library.broken():
         click.echo(f"warning: {broken.folder}: {broken.reason}", err=True)
     if as_json:
-        print_json({"models": [_facts(library, spec) for spec in here],
-                    "broken": library.broken(), "known": known})  # fmt: skip
+        listed = [{**_facts(library, spec), "state": states.get(spec.name, "")} for spec in here]
+        print_json({"models": listed, "broken": library.broken(), "known": known})
         return
-    rows = [(spec.name, spec.runner, megabytes(spec.size_bytes), spec.licence) for spec in here]
-    rows += [(model.name, "", "not fetched", model.licence) for model in known]
-    print_table(("NAME", "ENGINE", "SIZE", "LICENCE"), rows)
+    rows = [
+        (s.name, s.runner, megabytes(s.size_bytes), s.licence, states.get(s.name, "")) for s in here
+    ]
+    rows += [(model.name, "", "not fetched", model.licence, "") for model in known]
+    print_table(("NAME", "ENGINE", "SIZE", "LICENCE", "STATE"), rows)
 
 
 @models.command("show")

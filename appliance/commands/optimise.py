@@ -130,7 +130,7 @@ def _tell_choice(spec: ModelSpec, note: Optimisation) -> None:
         return
     click.echo(
         f"{spec.name} is now opened as {note.format}, the best for {note.profile} within a loss of"
-        f" {100 * note.max_loss:g} %. A running box uses it when it next loads the model."
+        f" {100 * note.max_loss:g} %. A running box changes to it when nothing uses it."
     )
     click.echo(
         f"The original is kept; `hisar models optimise {spec.name} --restore` goes back to it."

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from appliance.commands.door import find_base_url, open_door
+from appliance.commands.door import base_url_file, find_base_url, open_door
 from appliance.commands.show import print_json, print_table
 from appliance.environment import read_environment
-from appliance.errors import MachineError, UsageError
+from appliance.errors import HisarError, MachineError, UsageError
+from appliance.explain import explain
 from appliance.standing import Standing, ask_standing
 
 
@@ -40,6 +41,19 @@ def find_standing(key_file: Path | None = None) -> Standing:
         return _not_running()
 
 
+def find_states() -> dict[str, str]:
+    """What the running box of this home has in memory, or cannot load, by name of the model."""
+    if not base_url_file(read_environment().home).exists():
+        return {}
+    try:
+        standing = find_standing()
+    except HisarError:  # it is on its way up or down
+        return {}
+    loaded = {model.name: "ready" for model in standing.loaded_models}
+    unready = {m.name: f"{m.state} {m.reason}".strip() for m in standing.unready_models}
+    return loaded | unready
+
+
 def _not_running() -> Standing:
     return Standing(running=False, base_url=find_base_url(read_environment().home))
 
@@ -61,3 +75,9 @@ def _show(standing: Standing) -> None:
             for model in standing.loaded_models
         ],
     )  # fmt: skip
+    for model in standing.unready_models:
+        click.echo(f"{model.name} is {model.state}" + _why(model.reason))
+
+
+def _why(code: str) -> str:
+    return f", {code}: {explain(code)}" if code else ""

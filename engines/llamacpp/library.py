@@ -13,10 +13,14 @@ _LEVELS: Final = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: loggin
 
 
 class Library:
-    """libllama, ready for use. `last_error` is the last line it logged as an error."""
+    """libllama, ready for use.
+
+    `first_error` is the first line it logged as an error since that was last emptied: the cause;
+    what follows it says only that something failed.
+    """
 
     def __init__(self) -> None:
-        self.last_error = ""
+        self.first_error = ""
         _logger.addHandler(logging.NullHandler())
         self._callback = llama.llama_log_callback(self._log)
         llama.llama_log_set(self._callback, None)
@@ -28,7 +32,7 @@ class Library:
         if level is None or not line:
             return
         if level == logging.ERROR:
-            self.last_error = line
+            self.first_error = self.first_error or line
         _logger.log(level, "%s", line)
 
 

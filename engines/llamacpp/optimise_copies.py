@@ -93,7 +93,7 @@ def _fits(original: Original, name: str, left_out: list[LeftOut]) -> bool:
 def _quantise(source: Path, destination: Path, name: str, num_threads: int) -> str:
     """Why there is no copy; empty where there is one."""
     library = load_library()
-    library.last_error = ""
+    library.first_error = ""
     params = llama.llama_model_quantize_default_params()
     params.ftype = next(value for value, known in _NAMES.items() if known == name)
     params.nthread = num_threads
@@ -103,4 +103,4 @@ def _quantise(source: Path, destination: Path, name: str, num_threads: int) -> s
     )
     if status == 0 and destination.is_file():
         return ""
-    return library.last_error or f"llama.cpp answered {status}"
+    return library.first_error or f"llama.cpp answered {status}"

@@ -1,4 +1,7 @@
-"""How a model file is opened: judged in a process of its own first, then mapped by libllama."""
+"""How a model file is opened: judged in a process of its own first, then mapped by libllama.
+
+What is said of a file reaches callers, so it names the file and not the folders it lies in.
+"""
 
 import ctypes
 import subprocess
@@ -25,12 +28,12 @@ def check_file(path: Path) -> GgufFacts:
     try:
         path.open("rb").close()
     except OSError as error:
-        message = f"{path} cannot be opened: {error.strerror}"
+        message = f"{path.name} cannot be opened: {error.strerror}"
         raise CatalogueError("model.file_unreadable", message) from None
     command = [sys.executable, "-m", "engines.llamacpp.gguf_check", str(path)]
     ended = subprocess.run(command, capture_output=True, check=False)
     if ended.returncode != 0:
-        message = f"{path}: its header cannot be read within bounds of time and memory"
+        message = f"{path.name}: its header cannot be read within bounds of time and memory"
         raise CatalogueError("model.file_broken", message, hint=_HINT)
     return _require_facts(path, msgspec.json.decode(ended.stdout, type=Verdict))
 
@@ -39,11 +42,11 @@ def _require_facts(path: Path, verdict: Verdict) -> GgufFacts:
     if verdict.facts is None:
         where = "" if verdict.broken is None else f"{verdict.broken.what}, at byte "
         offset = "" if verdict.broken is None else f"{verdict.broken.offset}"
-        raise CatalogueError("model.file_broken", f"{path}: {where}{offset}", hint=_HINT)
+        raise CatalogueError("model.file_broken", f"{path.name}: {where}{offset}", hint=_HINT)
     if verdict.facts.num_parts > 1:
         raise CatalogueError(
             "model.file_split",
-            f"{path} is one of {verdict.facts.num_parts} parts",
+            f"{path.name} is one of {verdict.facts.num_parts} parts",
             hint="join the parts with llama-gguf-split --merge",
         )
     return verdict.facts
@@ -52,10 +55,11 @@ def _require_facts(path: Path, verdict: Verdict) -> GgufFacts:
 def open_model(path: Path) -> Any:  # noqa: ANN401
     """libllama's model. Raises CatalogueError `model.file_refused` with libllama's own reason."""
     library = load_library()
-    library.last_error = ""
+    library.first_error = ""
     model = llama.llama_model_load_from_file(str(path).encode(), llama.llama_model_default_params())
     if not model:
-        message = f"llama.cpp does not open {path}: {library.last_error or 'it gives no reason'}"
+        reason = library.first_error.replace(str(path), path.name) or "it gives no reason"
+        message = f"llama.cpp does not open {path.name}: {reason}"
         raise CatalogueError("model.file_refused", message)
     return model
 

@@ -6,6 +6,7 @@ business. Only when no host answers is there nowhere to send it.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from appliance.catalogue import Library
@@ -42,6 +43,11 @@ class Fleet:
             return ()
         return tuple(replica.model for replica in self.replicas if replica.state == "ready")
 
+    @property
+    def failure_codes(self) -> frozenset[str]:
+        """Why models that were wanted could not be loaded."""
+        return frozenset(replica.failure_code for replica in self.replicas if replica.failure_code)
+
     def context_tokens(self, model: str) -> int | None:
         """What prompt and answer may hold together; None while the model was never loaded."""
         facts = (replica.facts for replica in self.replicas if replica.model == model)
@@ -49,11 +55,13 @@ class Fleet:
 
     async def refresh(self) -> None:
         """Ask the host how it stands; a host that does not say leaves nothing known."""
+        evictions: Mapping[str, int] = {}
         try:
-            self.replicas = (await self._client.status()).replicas
+            status = await self._client.status()
+            self.replicas, evictions = status.replicas, status.evictions
         except EngineError:
             self.replicas = ()
-        self._metrics.show_engines({r.model: _numbers(r) for r in self.replicas})
+        self._metrics.show_engines({r.model: _numbers(r) for r in self.replicas}, evictions)
 
     async def keep_watch(self) -> None:
         """Refresh, and learn which models there are, until cancelled."""
@@ -70,6 +78,9 @@ class Fleet:
 def _numbers(replica: ReplicaStatus) -> EngineNumbers:
     stats = replica.stats
     return EngineNumbers(
+        state=replica.state,
+        load_s=replica.load_s,
+        failure_code=replica.failure_code,
         num_running=stats.num_running,
         num_waiting=stats.num_waiting,
         kv_used_tokens=stats.kv_used_tokens,

@@ -22,12 +22,16 @@ _DEFAULT_RETRY_AFTER_S: Final = 1.0
 
 
 class Shape(Struct, frozen=True):
-    """How an error code looks from outside. `code` None: the stable code itself."""
+    """How an error code looks from outside. `code` None: the stable code itself.
+
+    `is_lasting`: asking again does not help until the operator has done something.
+    """
 
     status: int
     type: str = _INVALID
     code: str | None = None
     param: str | None = None
+    is_lasting: bool = False
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -49,6 +53,9 @@ class ErrorAnswer(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+# The model is here and cannot be loaded.
+_UNUSABLE: Final = Shape(503, _SERVER, is_lasting=True)
+
 # By stable code, or by its area.
 _SHAPES: Final = {
     "request": Shape(400),
@@ -60,6 +67,7 @@ _SHAPES: Final = {
     "request.unsupported_parameter": Shape(400, code="unsupported_parameter"),
     "auth": Shape(401, code="invalid_api_key"),
     "auth.forbidden": Shape(403, code="insufficient_permissions"),
+    "model": _UNUSABLE,
     "model.not_found": Shape(404, code="model_not_found", param="model"),
     "limits": Shape(429, "requests", "rate_limit_exceeded"),
     "limits.request_too_large": Shape(429, "tokens", "rate_limit_exceeded"),
@@ -68,6 +76,12 @@ _SHAPES: Final = {
     "residency": Shape(403, code="data_residency_mismatch"),
     "audit": Shape(503, _SERVER),
     "store": Shape(503, _SERVER),
+    "engine.context_refused": _UNUSABLE,
+    "engine.context_too_long": _UNUSABLE,
+    "engine.does_not_fit": _UNUSABLE,
+    "engine.memory_short": _UNUSABLE,
+    "engine.model_failed": _UNUSABLE,
+    "engine.not_installed": _UNUSABLE,
     "engine.timeout": Shape(504, _SERVER),
 }
 _INTERNAL: Final = Shape(500, _SERVER)
@@ -86,7 +100,7 @@ def tell(error: Exception) -> Told:
     """What may be said of any exception, and with which status."""
     known = from_exception(error)
     shape = _shape_of(known)
-    headers = _to_headers(known, shape.status)
+    headers = _to_headers(known, shape)
     if isinstance(error, HTTPException) and error.headers and "allow" in error.headers:
         headers["allow"] = error.headers["allow"]
     return Told(
@@ -123,9 +137,9 @@ def from_failed(failed: Failed, param_names: Mapping[str, str] = {}) -> HisarErr
     )
 
 
-def _to_headers(error: HisarError, status: int) -> dict[str, str]:
+def _to_headers(error: HisarError, shape: Shape) -> dict[str, str]:
     """How to authenticate, and when to come back."""
-    headers = {"content-type": "application/json"}
+    headers, status = {"content-type": "application/json"}, shape.status
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     retry_after_s = getattr(error, "retry_after_s", None)
@@ -134,7 +148,7 @@ def _to_headers(error: HisarError, status: int) -> dict[str, str]:
     if retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(retry_after_s)))
         headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
-    should_retry = getattr(error, "should_retry", None)
+    should_retry = False if shape.is_lasting else getattr(error, "should_retry", None)
     if should_retry is not None:
         headers["x-should-retry"] = str(should_retry).lower()
     return headers

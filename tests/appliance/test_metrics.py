@@ -82,6 +82,8 @@ def test_the_engines_own_numbers_are_shown_as_they_are_even_when_they_begin_anew
         num_preemptions=1,
         prefix_cache_queries=40,
         prefix_cache_hits=30,
+        num_drafted=20,
+        num_accepted=15,
     )
     metrics.show_engines({"m": numbers})
     samples = samples_of(metrics)
@@ -91,10 +93,26 @@ def test_the_engines_own_numbers_are_shown_as_they_are_even_when_they_begin_anew
     assert samples["hisar_num_preemptions_total['m']"] == 1
     assert samples["hisar_prefix_cache_queries_total['m']"] == 40
     assert samples["hisar_prefix_cache_hits_total['m']"] == 30
+    assert samples["hisar_spec_decode_num_draft_tokens_total['m']"] == 20
+    assert samples["hisar_spec_decode_num_accepted_tokens_total['m']"] == 15
     metrics.show_engines({"m": EngineNumbers()})
     assert samples_of(metrics)["hisar_prefix_cache_queries_total['m']"] == 0
     metrics.show_engines({})
     assert not any("num_requests_running" in name for name in samples_of(metrics))
+
+
+def test_loads_states_and_evictions_of_models_are_shown() -> None:
+    metrics = Metrics()
+    ready = EngineNumbers(load_s=1.5)
+    failed = EngineNumbers(state="failed", failure_code="model.file_refused")
+    metrics.show_engines({"m": ready, "n": failed}, {"m": 2, "gone": 1})
+    samples = samples_of(metrics)
+    assert samples["hisar_model_load_seconds['m']"] == 1.5
+    assert "hisar_model_load_seconds['n']" not in samples
+    assert samples["hisar_model_state['', 'm', 'ready']"] == 1
+    assert samples["hisar_model_state['failed', 'model.file_refused', 'n']"] == 1
+    assert samples["hisar_model_evictions_total['m']"] == 2
+    assert samples["hisar_model_evictions_total['gone']"] == 1
 
 
 def test_two_gateways_in_one_process_do_not_share_numbers() -> None:

@@ -1,6 +1,7 @@
 """Several models on a real host whose memory holds only some of them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -64,7 +65,7 @@ async def test_an_idle_model_leaves_for_another_and_comes_back(
             assert await say(client, "hello", model) == "hello"
             status = await client.status()
             assert [(r.model, r.state) for r in status.replicas] == [(model, "ready")]
-            assert status.num_evictions == number
+            assert Counter(status.evictions) == Counter(a=(number + 1) // 2, b=number // 2)
             assert status.replicas[0].load_s > 0
             assert len(host.workers()) == 1
 
@@ -114,7 +115,7 @@ async def test_who_gives_up_waiting_makes_nobody_leave(
             waiting.cancel()
             await models_become(client, ["a"])
         assert await say(client, "hello", "a") == "hello"
-        assert (await client.status()).num_evictions == 0
+        assert (await client.status()).evictions == {}
 
 
 async def test_the_one_idle_for_longest_leaves(

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.appliance.commands.conftest import Box, Hisar, free_port
+from tests.appliance.sources.gguf import tiny_gguf
 
 _DEADLINE_S = 60.0
 
@@ -133,6 +134,29 @@ def test_status_shows_the_running_box(box: Box) -> None:
     assert standing["available_models"] == ["echo"]
     assert [model["name"] for model in standing["loaded_models"]] == ["echo"]
     assert box.hisar("status").returncode == 0
+
+
+def test_a_model_that_cannot_be_loaded_is_told_with_the_reason_until_it_is_removed(
+    box: Box, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.gguf").write_bytes(tiny_gguf())
+    box.hisar("models", "import", str(tmp_path / "odd.gguf"))
+    done = box.hisar("run", "odd", "selam")
+    assert done.returncode == 66
+    assert "odd.gguf" in done.stderr
+    assert "[model.file_refused]" in done.stderr
+    assert str(box.hisar.home) not in done.stderr
+    standing = box.hisar.json("status")
+    assert [model["name"] for model in standing["loaded_models"]] == ["echo"]
+    assert standing["unready_models"] == [
+        {"name": "odd", "state": "failed", "reason": "model.file_refused"}
+    ]
+    said = box.hisar("status").stdout
+    assert "odd is failed, model.file_refused: The engine's library refuses" in said
+    states = {model["name"]: model["state"] for model in box.hisar.json("models", "list")["models"]}
+    assert states == {"echo": "ready", "odd": "failed model.file_refused"}
+    box.hisar("models", "rm", "odd")
+    until(lambda: box.hisar.json("status")["unready_models"] == [])
 
 
 def test_doctor_finds_nothing_wrong_with_it(box: Box) -> None:

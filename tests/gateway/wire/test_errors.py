@@ -100,7 +100,9 @@ def envelope(answer: ErrorAnswer) -> dict[str, str | None]:
         (EngineError("engine.row_failed", LEAK), 500, "server_error", "engine.row_failed"),
         (StoreError("audit.unavailable", LEAK), 503, "server_error", "audit.unavailable"),
         (StoreError("store.unreachable", LEAK), 503, "server_error", "store.unreachable"),
-        (CatalogueError("model.file_broken", LEAK), 500, "server_error", "model.file_broken"),
+        (CatalogueError("model.file_broken", LEAK), 503, "server_error", "model.file_broken"),
+        (EngineError("model.file_refused", "no"), 503, "server_error", "model.file_refused"),
+        (EngineError("engine.does_not_fit", "9 of 8"), 503, "server_error", "engine.does_not_fit"),
         (HisarError("gateway.internal_error", LEAK), 500, "server_error", "gateway.internal_error"),
     ],
 )
@@ -180,6 +182,14 @@ def test_a_client_that_must_not_guess_is_told_whether_to_retry() -> None:
     hopeless = RequestError("limits.x", "x", status=429, should_retry=False)
     assert to_answer(hopeless).headers["x-should-retry"] == "false"
     assert "x-should-retry" not in to_answer(RequestError("limits.x", "x", status=429)).headers
+
+
+def test_a_model_that_cannot_be_loaded_is_not_to_be_asked_for_again_and_again() -> None:
+    told = to_answer(EngineError("model.file_refused", "x.gguf is no model"))
+    assert told.headers["x-should-retry"] == "false"
+    assert envelope(told)["message"] == "x.gguf is no model"
+    passing = EngineError("engine.replica_lost", "lost", retry_after_s=1.0)
+    assert "x-should-retry" not in to_answer(passing).headers
 
 
 def test_a_name_in_any_script_breaks_no_header() -> None:
