@@ -36,9 +36,10 @@ contracts: tools
 bench: tools
 	$(BIN)/python -m tests.bench
 
-# Against llama-server, which is built on first use.
+# The engine against its rivals; llama-server is built on first use, `python -m tests.bench.rivals`
+# brings the others.
 bench-engine: tools
-	$(BIN)/python -m tests.bench.against_llama_server
+	$(BIN)/python -m tests.bench.engine
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,6 +7,8 @@ scheduler: what a whole box is measured against.
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import llama_cpp.llama_cpp as llama
 import numpy as np
 
+from appliance.environment import worker_environment
 from engines.llamacpp.library import load_library
 
 
@@ -54,6 +57,19 @@ def decode_rate(
     llama.llama_free(context)
     llama.llama_model_free(model)
     return num_sequences * num_tokens / elapsed
+
+
+def rate_apart(path: Path, *, num_sequences: int, num_tokens: int) -> float:
+    """The same in a process and an environment like a worker's."""
+    command = [sys.executable, "-m", "tests.bench.bare_loop", str(path)]
+    done = subprocess.run(
+        [*command, "--sequences", str(num_sequences), "--tokens", str(num_tokens)],
+        stdout=subprocess.PIPE,
+        env=worker_environment(),
+        check=True,
+    )
+    measured: float = json.loads(done.stdout)["tokens_per_s"]
+    return measured
 
 
 def _fill(batch: Any, rows: list[tuple[int, int, int, bool]]) -> None:

@@ -3,7 +3,7 @@
 The same commit and the same compiler flags as our own engine: what differs is the server.
 """
 
-import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from appliance import bootstrap
-from tests.bench.real_box import await_door, free_port
+from tests.bench.report import NotMeasuredError
+from tests.bench.rivals import serving
 from tests.small_model import PATH
 
 CMAKE_OPTIONS = (
@@ -26,10 +27,15 @@ CMAKE_OPTIONS = (
 
 
 def built() -> Path:
-    """The program, built on first use (ten minutes on two cores) and kept beside the wheel."""
+    """The program, built on first use (ten minutes on two cores) and kept beside the wheel.
+
+    Raises NotMeasuredError where it cannot be built.
+    """
     folder = bootstrap.wheel_folder() / "llama-server"
     program = folder / "bin" / "llama-server"
     if not program.exists():
+        if shutil.which("cmake") is None:
+            raise NotMeasuredError("llama-server is built with cmake, which is not here")
         with tempfile.TemporaryDirectory() as fresh:
             _build(_source(Path(fresh)), folder)
     return program
@@ -38,16 +44,8 @@ def built() -> Path:
 @contextmanager
 def llama_server(*options: str) -> Iterator[int]:
     """A running llama-server on the small model; the port it listens on."""
-    port = free_port()
-    command = [str(built()), "-m", str(PATH), "--host", "127.0.0.1", "--port", str(port)]
-    with Path(os.devnull).open("wb") as nowhere:
-        process = subprocess.Popen([*command, *options], stdout=nowhere, stderr=nowhere)
-        try:
-            await_door(port, process, path="/health")
-            yield port
-        finally:
-            process.terminate()
-            process.wait()
+    with serving(str(built()), "-m", str(PATH), *options) as port:
+        yield port
 
 
 def _source(folder: Path) -> Path:
@@ -63,6 +61,6 @@ def _source(folder: Path) -> Path:
 
 
 def _build(source: Path, folder: Path) -> None:
-    build = ["cmake", "--build", folder, "--target", "llama-server", "-j", "2"]
-    subprocess.run(["cmake", "-S", source, "-B", folder, *CMAKE_OPTIONS], check=True)  # noqa: S607
+    build = ["cmake", "--build", str(folder), "--target", "llama-server", "-j", "2"]
+    subprocess.run(["cmake", "-S", str(source), "-B", str(folder), *CMAKE_OPTIONS], check=True)  # noqa: S607
     subprocess.run(build, check=True)

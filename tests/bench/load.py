@@ -5,7 +5,9 @@ On a machine with two cores a comfortable client would take the time it is meant
 
 import asyncio
 import json
+import re
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from statistics import median
@@ -14,12 +16,13 @@ from typing import Any
 from msgspec import Struct
 
 WORDS = ["river", "stone", "lamp", "cloud", "table", "green", "seven", "paper", "north", "glass"]
+# A chunk with text in it, as any of the servers writes JSON.
+_TOKEN = re.compile(rb'"content": ?"(?!")')
 
 
 class Stream(Struct, frozen=True, kw_only=True):
     """What one client saw: when its tokens came, counted from when it asked, in seconds."""
 
-    status: int
     token_times: tuple[float, ...]
     total_s: float
 
@@ -50,21 +53,32 @@ def chat_body(model: str, text: str, max_tokens: int, **more: Any) -> bytes:
 async def stream(port: int, key: str, body: bytes) -> Stream:
     """Ask once and read to the end."""
     started = time.perf_counter()
+    token_times: list[float] = []
+    await watch(port, key, body, lambda: token_times.append(time.perf_counter() - started))
+    return Stream(token_times=tuple(token_times), total_s=time.perf_counter() - started)
+
+
+async def watch(port: int, key: str, body: bytes, on_token: Callable[[], None]) -> None:
+    """Ask once and tell of each token as it comes. When cancelled, it hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        b"Content-Type: application/json\r\nConnection: close\r\n"
-        b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n" % (key.encode(), len(body)) + body
-    )
-    status = int((await reader.readline()).split(b" ")[1])
-    times: list[float] = []
-    while line := await reader.readline():
-        if b'"content":"' in line and b'"content":""' not in line:
-            times.append(time.perf_counter() - started)
-    writer.close()
-    if status != HTTPStatus.OK or not times:
-        raise RuntimeError(f"a stream was answered {status} with {len(times)} tokens")
-    return Stream(status=status, token_times=tuple(times), total_s=time.perf_counter() - started)
+    try:
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nConnection: close\r\n"
+            b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n"
+            % (key.encode(), len(body))
+            + body
+        )
+        status = int((await reader.readline()).split(b" ")[1])
+        num_tokens = 0
+        while line := await reader.readline():
+            if _TOKEN.search(line):
+                num_tokens += 1
+                on_token()
+    finally:
+        writer.close()
+    if status != HTTPStatus.OK or not num_tokens:
+        raise RuntimeError(f"a stream was answered {status} with {num_tokens} tokens")
 
 
 async def streams(port: int, key: str, bodies: list[bytes]) -> list[Stream]:
@@ -87,4 +101,8 @@ def read_key(home: Path) -> str:
 
 def spread(values: list[float]) -> str:
     """Median and range, for a table cell."""
-    return f"{median(values):.3g} ({min(values):.3g}-{max(values):.3g})"
+    return f"{_short(median(values))} ({_short(min(values))}-{_short(max(values))})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -36,11 +36,11 @@ class RealBox(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def home_with_model() -> Iterator[Path]:
-    """A HISAR_HOME in which the small model is already in the library."""
+def home_with_model(path: Path = PATH) -> Iterator[Path]:
+    """A HISAR_HOME in which the small model, or another in its place, is in the library."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        _hisar(home, "models", "import", str(PATH), "--name", MODEL)
+        _hisar(home, "models", "import", str(path), "--name", MODEL)
         yield home
 
 

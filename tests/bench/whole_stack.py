@@ -5,13 +5,10 @@ concurrency 1 and 8 against the bare loop (the two in turns, A B A B), and idle 
 """
 
 import asyncio
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from appliance.environment import worker_environment
+from tests.bench.bare_loop import rate_apart
 from tests.bench.load import chat_body, decode_rate, spread, streams, words
 from tests.bench.real_box import MODEL, RealBox, home_with_model, real_box
 from tests.small_model import PATH
@@ -45,7 +42,7 @@ def compare(box: RealBox, num_streams: int) -> None:
     asyncio.run(streams(box.port, box.key, bodies(num_streams, 0)))
     bare, whole = [], []
     for turn in range(NUM_ROUNDS):
-        bare.append(bare_rate(num_streams))
+        bare.append(rate_apart(PATH, num_sequences=num_streams, num_tokens=NUM_TOKENS))
         whole.append(
             decode_rate(asyncio.run(streams(box.port, box.key, bodies(num_streams, turn + 1))))
         )
@@ -61,19 +58,6 @@ def bodies(num_streams: int, salt: int) -> list[bytes]:
         chat_body(MODEL, words(PROMPT_WORDS, 31 * salt + i), NUM_TOKENS, logit_bias={"2": -100})
         for i in range(num_streams)
     ]
-
-
-def bare_rate(num_sequences: int) -> float:
-    """The bare loop, in a process and environment like a worker's, while the box is idle."""
-    command = [sys.executable, "-m", "tests.bench.bare_loop", str(PATH)]
-    done = subprocess.run(
-        [*command, "--sequences", str(num_sequences), "--tokens", str(NUM_TOKENS)],
-        stdout=subprocess.PIPE,
-        env=worker_environment(),
-        check=True,
-    )
-    measured: float = json.loads(done.stdout)["tokens_per_s"]
-    return measured
 
 
 if __name__ == "__main__":
