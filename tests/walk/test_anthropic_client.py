@@ -129,7 +129,7 @@ def test_every_error_of_the_address_wears_its_envelope(box: RunningBox) -> None:
         assert refused(client.post("/v1/messages", content=b"{"))["type"] == "invalid_request_error"
         assert refused(client.get("/v1/messages"))["type"] == "invalid_request_error"
         assert "POST" in client.get("/v1/messages").headers["allow"]
-        options = client.options("/v1/messages")
+        options = client.options("/v1/messages", headers={"origin": "https://evil.example"})
         assert refused(options)["type"] == "permission_error"
     assert refused(httpx.post(f"{box.url}/v1/messages"))["type"] == "authentication_error"
 
