@@ -1,5 +1,6 @@
 """A model that is here and cannot be loaded, and one that is removed while the box runs."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,13 +19,17 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 @pytest.fixture(scope="module")
 def odd_box(box: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """The box with a GGUF file whose header is sound and that llama.cpp refuses."""
-    path = Path(tmp_path_factory.mktemp("odd") / "odd.gguf")
-    path.write_bytes(tiny_gguf())
     library = Library(box.home.models)
-    pull(library, Order(name=ODD, source=f"file:{path}"))
+    bring_odd(library, tmp_path_factory.mktemp("odd"))
     yield box
     library.remove(ODD)
     wait_until(lambda: not box.metric("hisar_model_state", model=ODD), "the model to be forgotten")
+
+
+def bring_odd(library: Library, folder: Path) -> None:
+    path = folder / "odd.gguf"
+    path.write_bytes(tiny_gguf())
+    pull(library, Order(name=ODD, source=f"file:{path}"))
 
 
 def ask(box: RunningBox, route: str, **body: object) -> httpx.Response:
@@ -77,6 +82,26 @@ def test_it_is_shown_as_failed_and_the_box_stays_ready(odd_box: RunningBox) -> N
     assert odd_box.metric("hisar_model_state", model="echo", state="ready") == 1
     assert odd_box.metric("hisar_model_load_seconds", model="echo") > 0
     assert odd_box.is_ready()
+
+
+def test_a_box_that_has_nothing_else_says_why_it_is_not_ready(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="hisar-") as root:
+        box = RunningBox(Path(root) / "home", f'[engine]\npreload = ["{ODD}"]\n')
+        bring_odd(Library(box.home.models), tmp_path)
+        box.start_host()
+        box.start_gateway()
+        try:
+            wait_until(box.is_live, "the gateway")
+            expected = ["engine.no_model", "model.file_refused"]
+            wait_until(lambda: reasons_of(box) == expected, "the reasons")
+            Library(box.home.models).add(ModelSpec(name=ODD, runner="echo"))
+            box.wait_until_ready()
+        finally:
+            box.stop()
+
+
+def reasons_of(box: RunningBox) -> object:
+    return httpx.get(f"{box.url}/health/ready").json().get("reasons")
 
 
 def test_a_removed_model_is_served_no_more_and_leaves_memory(box: RunningBox) -> None:
