@@ -50,6 +50,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     step_tokens: TokensOrAuto = 0
     keep_alive_s: SecondsOrNever = 300.0
     memory_bytes: BytesOrAuto = 0
+    speculation: bool = True
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

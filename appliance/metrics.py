@@ -56,6 +56,8 @@ class EngineNumbers(Struct, frozen=True, kw_only=True):
     num_preemptions: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 class Metrics:
@@ -126,9 +128,9 @@ class Metrics:
         `evictions`: how often each model has left memory for another.
         """
         self._engines.numbers = dict(numbers)
+        self._engines.evictions = dict(evictions)
 
     def render(self) -> bytes:
-        self._engines.evictions = dict(evictions)
         """All metrics in Prometheus's text format 0.0.4."""
         return generate_latest(self.registry)
 
@@ -150,9 +152,9 @@ class _EngineCollector(Collector):
 
     def __init__(self) -> None:
         self.numbers: dict[str, EngineNumbers] = {}
+        self.evictions: dict[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        self.evictions: dict[str, int] = {}
         """The metrics at this moment."""
         for name, (text, gauge_of) in _GAUGES.items():
             gauge = GaugeMetricFamily(f"hisar_{name}", text, labels=["model"])
@@ -164,8 +166,6 @@ class _EngineCollector(Collector):
             for model, numbers in self.numbers.items():
                 total.add_metric([model], total_of(numbers))
             yield total
-
-
         yield self._loads()
         yield self._states()
         yield self._evictions()
@@ -194,6 +194,8 @@ class _EngineCollector(Collector):
         for model, count in self.evictions.items():
             total.add_metric([model], count)
         return total
+
+
 _NumberOf: TypeAlias = Callable[[EngineNumbers], float]
 _GAUGES: Final[dict[str, tuple[str, _NumberOf]]] = {
     "num_requests_running": ("Sequences in the engine's step", lambda n: n.num_running),
@@ -207,4 +209,6 @@ _TOTALS: Final[dict[str, tuple[str, _NumberOf]]] = {
     "num_preemptions": ("Sequences put back to waiting", lambda n: n.num_preemptions),
     "prefix_cache_queries": ("Prompt tokens looked up", lambda n: n.prefix_cache_queries),
     "prefix_cache_hits": ("Prompt tokens found computed", lambda n: n.prefix_cache_hits),
+    "spec_decode_num_draft_tokens": ("Tokens guessed and computed", lambda n: n.num_drafted),
+    "spec_decode_num_accepted_tokens": ("Guessed tokens that were right", lambda n: n.num_accepted),
 }

@@ -19,7 +19,7 @@ _MAX_COMPARED: Final = 64
 # How often a guess comes true before anything is known, by the length of what matches before it,
 # in powers of two: 0, 1, 2 to 3, 4 to 7, and so on. Below MIN_MATCH: just after a token that
 # differed, which the copy may have replaced.
-_FIRST_RATES: Final = (0.3, 0.4, 0.5, 0.7, 0.8, 0.9, 0.95)
+_FIRST_RATES: Final = (0.2, 0.5, 0.6, 0.75, 0.88, 0.95, 0.98)
 # A rate is the average of about this many guesses.
 _MEMORY: Final = 16
 

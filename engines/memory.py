@@ -147,6 +147,7 @@ class Memory:
             num_threads=engine.num_threads,
             step_tokens=engine.step_tokens,
             log_level=self._config.logs.level,
+            speculation=engine.speculation,
         )
         return Replica(options, self._patience, room=room)
 

@@ -69,7 +69,7 @@ Inbox: TypeAlias = "SimpleQueue[Received]"
 class Worker:
     """Receive, step (plan, execute, commit), emit, until the host is gone or wants this to end."""
 
-    def __init__(self, link: socket.socket, runner: Runner) -> None:
+    def __init__(self, link: socket.socket, runner: Runner, *, speculates: bool) -> None:
         self._link = link
         self._runner = runner
         self._inbox: Inbox = SimpleQueue()
@@ -211,6 +211,7 @@ def parse_arguments(words: Seq[str]) -> argparse.Namespace:
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--kv-room-bytes", type=int, default=0)
     parser.add_argument("--log-level", choices=get_args(LogLevel), default="info")
+    parser.add_argument("--speculation", type=int, choices=(0, 1), default=0)
     return parser.parse_args(words)
 
 
@@ -228,7 +229,7 @@ def serve(link: socket.socket, arguments: argparse.Namespace) -> int:
         link.sendall(encode_frame(Refused(call_id=0, code=error.code, message=error.message)))
         return error.exit_code
     with contextlib.closing(runner):
-        Worker(link, runner).run()
+        Worker(link, runner, speculates=bool(arguments.speculation)).run()
     return 0
 
 

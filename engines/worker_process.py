@@ -43,6 +43,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     step_tokens: int = 0
     kv_room_bytes: int = 0
     log_level: str = "info"
+    speculation: bool = False
 
 
 def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
@@ -58,6 +59,7 @@ def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
         "--step-tokens": options.step_tokens,
         "--kv-room-bytes": options.kv_room_bytes,
         "--log-level": options.log_level,
+        "--speculation": int(options.speculation),
     }
     return tuple(str(word) for pair in named.items() for word in pair)
 

@@ -88,4 +88,6 @@ def _numbers(replica: ReplicaStatus) -> EngineNumbers:
         num_preemptions=stats.num_preemptions,
         prefix_cache_queries=stats.prefix_cache_queries,
         prefix_cache_hits=stats.prefix_cache_hits,
+        num_drafted=stats.num_drafted,
+        num_accepted=stats.num_accepted,
     )
