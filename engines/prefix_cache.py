@@ -88,6 +88,17 @@ class PrefixCache:
             return None, 0
         return node.any_holder(), num_matched
 
+    def num_covered_by_others(self, holder: Hashable) -> int:
+        """How many tokens of a known holder's path, from the first one on, another covers, too."""
+        node = self._ends[holder][1]
+        if len(node.holders) == 1 and not node.children:
+            node = node.parent  # Above a leaf somebody else ends, or the paths of others go on.
+        num_tokens = len(node.label)
+        while node.parent is not node:
+            node = node.parent
+            num_tokens += len(node.label)
+        return num_tokens
+
     def remove(self, holder: Hashable) -> None:
         """Forget a holder and its path; one that is not known is ignored."""
         salt, node = self._ends.pop(holder, (b"", None))

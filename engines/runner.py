@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class RunnerOptions(Struct, frozen=True, kw_only=True):
     """How a runner shall be started. 0 means: choose by the machine and the model.
 
-    `kv_room_bytes` is the memory that keys and values may take.
+    `kv_room_bytes` is the memory that keys and values may take, and `prefix_bytes` (0: none) what
+    computed prefixes may take beside them.
     """
 
     model: str
@@ -34,6 +35,7 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     num_threads: int = 0
     step_tokens: int = 0
     kv_room_bytes: int = 0
+    prefix_bytes: int = 0
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

@@ -1,17 +1,19 @@
 """Which sequence sits in which slot of llama.cpp's KV memory, and what free slots still remember.
 
 The memory is split into slots of equal size, one llama.cpp sequence id each. A slot keeps the
-tokens of its last sequence until it is needed; a prompt that starts the same way takes them over,
-in place or by copying the slot. llama.cpp computes neighbouring slots in one graph and starts a
-new graph at every gap, and a gap costs about half a single-sequence step, so running sequences
-are kept side by side.
+tokens of its last sequence until it is needed, and then they are saved in the host's memory where
+that is worth it (`engines.llamacpp.saved_prefixes`). A prompt that starts the same way takes them
+over: in place, by copying the slot, or from there. llama.cpp computes neighbouring slots in one
+graph and starts a new graph at every gap, and a gap costs about half a single-sequence step, so
+running sequences are kept side by side.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
+from engines.llamacpp.saved_prefixes import Memory, SavedPrefixes, SavedState
 from engines.prefix_cache import PrefixCache
 from engines.sequence import Sequence
 
@@ -43,27 +45,47 @@ class Move(Struct, frozen=True, kw_only=True):
     num_tokens: int
 
 
-class Memory(Struct, frozen=True):
-    """What a slot with computed tokens remembers."""
+class Save(Struct, frozen=True, kw_only=True):
+    """`state` shall be what `slot` holds."""
 
-    salt: bytes
-    token_ids: list[int]
+    slot: int
+    state: SavedState
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """`slot` shall hold the first `num_tokens` of `state`, and nothing else."""
+
+    state: SavedState
+    slot: int
+    num_tokens: int
+
+
+Order: TypeAlias = Move | Save | Load
 
 
 class KvCells:
-    """The KvManager of llama.cpp's split memory. Decides moves; the runner carries them out.
+    """The KvManager of llama.cpp's split memory. Gives orders; the runner carries them out.
 
-    With `shares_prefixes` off (memory that cannot be trimmed) nothing is remembered.
+    With `shares_prefixes` off (memory that cannot be trimmed) nothing is remembered. Beyond the
+    slots, up to `saved_tokens` are.
     """
 
-    def __init__(self, num_slots: int, context_tokens: int, *, shares_prefixes: bool) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        context_tokens: int,
+        *,
+        shares_prefixes: bool,
+        saved_tokens: int = 0,
+    ) -> None:
         self._num_slots = num_slots
         self._context_tokens = context_tokens
         self._shares_prefixes = shares_prefixes
         self._seats: dict[int, Seat] = {}
         self._memories: dict[int, Memory] = {}
         self._cache = PrefixCache()
-        self._moves: list[Move] = []
+        self._saved = SavedPrefixes(saved_tokens if shares_prefixes else 0)
+        self._orders: list[Order] = []
         self._num_gappy_steps = 0
 
     @property
@@ -82,17 +104,23 @@ class KvCells:
         free = self._memories.keys() - self._seats.keys()
         return sum(len(self._memories[slot].token_ids) for slot in free)
 
+    @property
+    def saved_tokens(self) -> int:
+        """Tokens that are saved beyond the slots."""
+        return self._saved.num_tokens
+
     def admit(self, sequence: Sequence) -> bool:
-        """Seat a waiting sequence and let it keep the longest prefix some slot has computed."""
+        """Seat a waiting sequence and let it keep the longest prefix that is still known."""
         if len(self._seats) == self._num_slots or not self.grow(sequence, len(sequence.token_ids)):
             return False
         self._remember_prompts()
-        source, num_shared = self._cache.longest(sequence.cache_salt, sequence.token_ids[:-1])
+        source, num_shared = self._find_prefix(sequence)
         slot = self._choose_slot(source, num_shared)
         if slot != source and num_shared < _MIN_COPIED_TOKENS:
             num_shared = 0
         self._prepare(slot, source if num_shared else None, num_shared)
         self._seats[slot] = sequence.kv = Seat(slot, sequence)
+        self._remember(slot, sequence, num_shared)
         sequence.num_computed = num_shared
         if not sequence.num_preemptions:
             sequence.num_cached = num_shared
@@ -127,10 +155,17 @@ class KvCells:
         if self._num_runs_after(*best) < self._num_runs(self._seats):
             self._reseat(*best)
 
-    def take_moves(self) -> list[Move]:
-        """What to do, in this order, before the next step computes anything."""
-        moves, self._moves = self._moves, []
-        return moves
+    def take_orders(self) -> list[Order]:
+        """What to do, one after the other, before the next step computes anything."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def _find_prefix(self, sequence: Sequence) -> tuple[Hashable, int]:
+        """Who holds the longest prefix, and how long it is. A slot is better than a saved state."""
+        salt, token_ids = sequence.cache_salt, sequence.token_ids[:-1]
+        slot, num_shared = self._cache.longest(salt, token_ids)
+        state, num_saved = self._saved.longest(salt, token_ids)
+        return (state, num_saved) if num_saved > num_shared else (slot, num_shared)
 
     def _choose_slot(self, source: Hashable, num_shared: int) -> int:
         """The free slot that leaves the fewest gaps; then the source, then the least useful."""
@@ -152,18 +187,42 @@ class KvCells:
         return memory is not None and 2 * num_shared >= len(memory.token_ids)
 
     def _prepare(self, slot: int, source: Hashable, num_shared: int) -> None:
-        """Make `slot` hold the shared prefix; what it remembers is saved where that is worth it."""
+        """Make `slot` hold the shared prefix; what would be lost is rescued where it is worth it.
+
+        A memory of which most is shared moves with it.
+        """
         takes_most = self._takes_most(source, num_shared)
-        if slot in self._memories and not (takes_most and slot == source):
-            self._save(slot, source)
+        if isinstance(source, SavedState):
+            self._saved.touch(source)
+        if slot in self._memories:
+            self._rescue(slot, num_shared if slot == source else 0, source)
         self._forget(slot)
-        self._move(slot if source is None else source, slot, num_shared)
-        if takes_most and source not in self._seats:
-            self._forget(cast("int", source))
+        self._bring(slot if source is None else source, slot, num_shared)
+        if takes_most and source in self._memories and source not in self._seats:
+            self._rescue(source, num_shared, slot)
+            self._forget(source)
         elif source in self._cache:
             self._cache.touch(source)
 
-    def _save(self, slot: int, source: Hashable) -> None:
+    def _bring(self, source: Hashable, slot: int, num_tokens: int) -> None:
+        if isinstance(source, SavedState):
+            self._orders.append(Load(state=source, slot=slot, num_tokens=num_tokens))
+        else:
+            self._move(cast("int", source), slot, num_tokens)
+
+    def _rescue(self, slot: int, num_kept: int, source: Hashable) -> None:
+        """Before all but the first tokens of a slot are lost: save them where that is worth it."""
+        memory = self._memories[slot]
+        if not self._saved.room_tokens:
+            if 2 * num_kept < len(memory.token_ids):
+                self._copy_elsewhere(slot, source)
+            return
+        num_held = max(num_kept, self._cache.num_covered_by_others(slot))
+        state = self._saved.save(memory, num_held)
+        if state is not None:
+            self._orders.append(Save(slot=slot, state=state))
+
+    def _copy_elsewhere(self, slot: int, source: Hashable) -> None:
         """Copy what `slot` remembers over an empty or less recently used slot, if there is one."""
         order = self._free_slots()
         victims = [victim for victim in order[: order.index(slot)] if victim != source]
@@ -177,7 +236,7 @@ class KvCells:
 
     def _reseat(self, start: int, end: int) -> None:
         if end in self._memories:
-            self._save(end, None)
+            self._rescue(end, 0, None)
         self._forget(end)
         self._forget(start)
         seat = self._seats.pop(start)
@@ -186,7 +245,7 @@ class KvCells:
         self._move(start, end, seat.sequence.num_computed)
 
     def _move(self, source: Hashable, destination: int, num_tokens: int) -> None:
-        self._moves.append(
+        self._orders.append(
             Move(source=cast("int", source), destination=destination, num_tokens=num_tokens)
         )
 

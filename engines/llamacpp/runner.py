@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from appliance.errors import CatalogueError, EngineError
 from engines.llamacpp.batch import Batch, num_rows
 from engines.llamacpp.embedding import LlamaEmbedder, find_pooling
-from engines.llamacpp.kv_cells import KvCells, Move, Seat
+from engines.llamacpp.kv_cells import KvCells, Seat
 from engines.llamacpp.sizing import Sizes, choose_sizes
+from engines.llamacpp.slot_memory import SlotMemory
 from engines.llamacpp.tokenizer import LlamaTokenizer
 from engines.llamacpp.weights import check_file, open_model
 from engines.prompt_scores import put_prompt_scores
@@ -45,10 +46,17 @@ class LlamaRunner:
         self.step_tokens = options.step_tokens or DEFAULT_STEP_TOKENS
         self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
         self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)
-        self._memory: Any = llama.llama_get_memory(self._context)
+        keeps_all = _can_trim(model) and not llama.llama_model_n_swa(model)
+        slot_bytes = sizes.slot_cells * sizes.cell_bytes
+        self._memory = SlotMemory(self._context, slot_bytes if keeps_all else 0)
         self._view_key = (0, 0)
         self._view = _NO_ROWS
-        self.kv = KvCells(sizes.num_slots, sizes.context_tokens, shares_prefixes=_can_trim(model))
+        self.kv = KvCells(
+            sizes.num_slots,
+            sizes.context_tokens,
+            shares_prefixes=_can_trim(model),
+            saved_tokens=sizes.saved_tokens if keeps_all else 0,
+        )
         self.facts = ModelFacts(
             model=options.model,
             runner="llamacpp",
@@ -66,8 +74,8 @@ class LlamaRunner:
         before stays in their slots, and what others hold is not touched.
         """
         self.kv.close_gaps()
-        for move in self.kv.take_moves():
-            self._move(move)
+        for command in self.kv.take_orders():
+            self._memory.carry_out(command)
         seats: list[Seat] = [chunk.sequence.kv for chunk in plan.chunks]
         order = sorted(range(len(seats)), key=lambda i: seats[i].slot)
         self._batch.clear()
@@ -85,16 +93,10 @@ class LlamaRunner:
         llama.llama_free(self._context)
         llama.llama_model_free(self._model)
 
-    def _move(self, move: Move) -> None:
-        if move.source != move.destination:
-            llama.llama_memory_seq_rm(self._memory, move.destination, -1, -1)
-            llama.llama_memory_seq_cp(self._memory, move.source, move.destination, -1, -1)
-        llama.llama_memory_seq_rm(self._memory, move.destination, move.num_tokens, -1)
-
     def _undo(self, chunk: Chunk, status: int) -> RowError:
         seat: Seat = chunk.sequence.kv
         seat.is_broken = True
-        llama.llama_memory_seq_rm(self._memory, seat.slot, chunk.start, -1)
+        self._memory.trim(seat.slot, chunk.start)
         return RowError(
             code="engine.decode_failed", message=f"llama.cpp could not compute ({status})"
         )
@@ -130,7 +132,7 @@ class LlamaRunner:
         answer = verify(chunk, rows, _choose)
         num_computed = chunk.start + (len(answer) if isinstance(answer, tuple) else 1)
         seat: Seat = chunk.sequence.kv
-        llama.llama_memory_seq_rm(self._memory, seat.slot, num_computed, -1)
+        self._memory.trim(seat.slot, num_computed)
         return answer
 
     def _rows(self, count: int) -> NDArray[np.float32]:

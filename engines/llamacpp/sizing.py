@@ -17,11 +17,16 @@ _CELLS: Final = 256
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """`context_tokens` bounds a sequence; a slot has `slot_cells`, at least as many."""
+    """`context_tokens` bounds a sequence; a slot has `slot_cells`, at least as many.
+
+    A cell takes `cell_bytes`. Beyond the slots, `saved_tokens` may be remembered.
+    """
 
     context_tokens: int
     slot_cells: int
     num_slots: int
+    cell_bytes: int
+    saved_tokens: int = 0
 
 
 def choose_sizes(options: RunnerOptions, facts: GgufFacts, available_bytes: int) -> Sizes:
@@ -41,7 +46,13 @@ def choose_sizes(options: RunnerOptions, facts: GgufFacts, available_bytes: int)
             f" of memory; {available_bytes >> 20} MiB are available",
             hint="set a smaller context_tokens or fewer slots for this model",
         )
-    return Sizes(context_tokens=context_tokens, slot_cells=slot_cells, num_slots=num_slots)
+    return Sizes(
+        context_tokens=context_tokens,
+        slot_cells=slot_cells,
+        num_slots=num_slots,
+        cell_bytes=facts.kv_bytes_per_token,
+        saved_tokens=options.prefix_bytes // max(1, facts.kv_bytes_per_token),
+    )
 
 
 def _choose_context_tokens(asked: int, trained: int) -> int:

@@ -53,6 +53,18 @@ def test_holders_come_least_recently_used_first() -> None:
     assert list(cache.holders()) == [1, 2, 0]
 
 
+def test_what_others_cover_too_is_counted_from_the_first_token_on() -> None:
+    cache = PrefixCache()
+    cache.insert(SALT, [1, 2, 3, 4], "a")
+    assert cache.num_covered_by_others("a") == 0
+    cache.insert(SALT, [1, 2, 9], "b")
+    assert (cache.num_covered_by_others("a"), cache.num_covered_by_others("b")) == (2, 2)
+    cache.insert(SALT, [1, 2, 3], "c")
+    assert (cache.num_covered_by_others("a"), cache.num_covered_by_others("c")) == (3, 3)
+    cache.insert(SALT, [1, 2, 3, 4], "d")
+    assert cache.num_covered_by_others("a") == 4
+
+
 def test_a_long_shared_path_is_split_and_joined_again() -> None:
     cache = PrefixCache()
     long_path = list(range(10_000))
@@ -89,6 +101,10 @@ def test_the_tree_agrees_with_a_plain_list_of_paths(
     if num_matched:
         assert isinstance(found, int)
         assert shared[found] == num_matched
+    for holder, (its_salt, path) in paths.items():
+        others = [p for h, (s, p) in paths.items() if s == its_salt and h != holder]
+        covered = max((common_prefix(path, other) for other in others), default=0)
+        assert cache.num_covered_by_others(holder) == covered
     for holder in list(paths):
         cache.remove(holder)
     assert not cache._roots

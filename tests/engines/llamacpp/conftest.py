@@ -21,13 +21,16 @@ def start_runner(model_path: Path) -> Iterator[Callable[..., LlamaRunner]]:
     """Starts small runners on the model; each is closed at the end."""
     started: list[LlamaRunner] = []
 
-    def start_one(*, num_slots: int = 8, context_tokens: int = 512) -> LlamaRunner:
+    def start_one(
+        *, num_slots: int = 8, context_tokens: int = 512, prefix_bytes: int = 0
+    ) -> LlamaRunner:
         options = RunnerOptions(
             model="smollm2:135m",
             path=model_path,
             context_tokens=context_tokens,
             num_slots=num_slots,
             step_tokens=128,
+            prefix_bytes=prefix_bytes,
         )
         started.append(start(options))
         return started[-1]

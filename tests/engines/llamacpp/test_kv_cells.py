@@ -4,10 +4,10 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from appliance.generation import SamplingParams
-from engines.llamacpp.kv_cells import KvCells
+from engines.llamacpp.kv_cells import KvCells, Load, Order, Save
 from engines.sequence import Sequence
 
 CONTEXT_TOKENS = 64
@@ -27,13 +27,22 @@ def make_sequence(token_ids: list[int], salt: bytes = b"a") -> Sequence:
 
 
 class Engine:
-    """KvCells with a model of the memory that its moves are carried out in."""
+    """KvCells with a model of the memory that its orders are carried out in."""
 
-    def __init__(self, num_slots: int, *, shares_prefixes: bool = True) -> None:
-        self.kv = KvCells(num_slots, CONTEXT_TOKENS, shares_prefixes=shares_prefixes)
+    def __init__(
+        self, num_slots: int, *, shares_prefixes: bool = True, saved_tokens: int = 0
+    ) -> None:
+        self.kv = KvCells(
+            num_slots,
+            CONTEXT_TOKENS,
+            shares_prefixes=shares_prefixes,
+            saved_tokens=saved_tokens,
+        )
         self.cells: list[list[tuple[bytes, int]]] = [[] for _ in range(num_slots)]
         self.running: list[Sequence] = []
         self.num_copies = 0
+        self.num_saves = 0
+        self.num_loads = 0
 
     def admit(self, sequence: Sequence) -> bool:
         admitted = self.kv.admit(sequence)
@@ -51,16 +60,27 @@ class Engine:
     def step(self, num_tokens: int = CONTEXT_TOKENS) -> None:
         """Compute up to `num_tokens` of each running sequence."""
         self.kv.close_gaps()
-        for move in self.kv.take_moves():
-            assert len(self.cells[move.source]) >= move.num_tokens
-            self.num_copies += move.source != move.destination
-            self.cells[move.destination] = self.cells[move.source][: move.num_tokens]
+        for order in self.kv.take_orders():
+            self.carry_out(order)
         for sequence in self.running:
             start, cells = sequence.num_computed, self.cells[sequence.kv.slot]
             assert cells == [(sequence.cache_salt, t) for t in sequence.token_ids[:start]]
             new = sequence.token_ids[start : start + num_tokens]
             cells += [(sequence.cache_salt, token_id) for token_id in new]
             sequence.num_computed += len(new)
+
+    def carry_out(self, order: Order) -> None:
+        if isinstance(order, Save):
+            assert order.state.num_tokens == len(self.cells[order.slot])
+            order.state.data = self.cells[order.slot].copy()
+            self.num_saves += 1
+        elif isinstance(order, Load):
+            self.cells[order.slot] = order.state.data[: order.num_tokens]
+            self.num_loads += 1
+        else:
+            assert len(self.cells[order.source]) >= order.num_tokens
+            self.num_copies += order.source != order.destination
+            self.cells[order.destination] = self.cells[order.source][: order.num_tokens]
 
     def release(self, sequence: Sequence, *, reusable: bool = True) -> None:
         self.running.remove(sequence)
@@ -182,12 +202,103 @@ def test_memory_that_cannot_be_trimmed_is_never_shared() -> None:
     assert engine.run(list(range(40))).num_cached == 0
 
 
+def ask(engine: Engine, prompt: list[int], salt: bytes = b"a") -> int:
+    """Compute a prompt and leave; how many of its tokens were there already."""
+    sequence = engine.run(prompt, salt)
+    engine.release(sequence)
+    return sequence.num_cached
+
+
+def test_more_prompts_than_slots_stay_reusable() -> None:
+    engine = Engine(2, saved_tokens=400)
+    prompts = [[first] * 40 for first in range(8)]
+    assert [ask(engine, prompt) for prompt in prompts] == [0] * 8
+    assert [ask(engine, [*prompt, 99]) for prompt in prompts] == [40] * 8
+    assert engine.num_loads >= 6
+
+
+def test_a_shared_beginning_is_saved_once_and_not_with_every_question() -> None:
+    engine = Engine(1, saved_tokens=1000)
+    for number in range(20):
+        system = [number % 2] * 50
+        assert ask(engine, [*system, 100 + number]) == (50 if number > 1 else 0)
+    assert engine.num_saves == 2
+    assert engine.kv.saved_tokens == 2 * 51
+
+
+def test_a_conversation_that_goes_on_takes_the_place_of_its_beginning() -> None:
+    engine = Engine(1, saved_tokens=1000)
+    ask(engine, [1] * 32)
+    ask(engine, [2] * 40)
+    assert engine.kv.saved_tokens == 32
+    assert ask(engine, [1] * 64) == 32
+    assert ask(engine, [2] * 40) == 39
+    assert engine.kv.saved_tokens == 64 + 40
+
+
+def test_what_a_slot_holds_too_is_not_saved() -> None:
+    engine = Engine(3, saved_tokens=1000)
+    first = [engine.run([*range(40), 100 + number]) for number in range(3)]
+    for sequence in first:
+        engine.release(sequence)
+    ask(engine, [7] * 40)
+    assert engine.num_saves == 0
+
+
+def test_the_end_of_a_memory_taken_over_is_saved_where_it_is_long() -> None:
+    engine = Engine(1, saved_tokens=1000)
+    ask(engine, [*range(20), *range(100, 140)])
+    assert ask(engine, [*range(20), 7]) == 20
+    assert ask(engine, [*range(20), *range(100, 140), 8]) == 60
+
+
+def test_saved_prefixes_keep_to_their_room_and_the_least_recently_used_goes() -> None:
+    engine = Engine(1, saved_tokens=100)
+    for first in range(3):
+        ask(engine, [first] * 40)
+    assert engine.kv.saved_tokens == 80
+    assert ask(engine, [0] * 41) == 40
+    assert ask(engine, [9] * 40) == 0
+    assert engine.kv.saved_tokens == 80
+    assert [ask(engine, [first] * 40) for first in (0, 1)] == [39, 0]
+
+
+def test_a_prompt_longer_than_the_room_is_not_saved() -> None:
+    engine = Engine(1, saved_tokens=39)
+    ask(engine, [1] * 40)
+    ask(engine, [2] * 40)
+    assert (engine.num_saves, engine.kv.saved_tokens) == (0, 0)
+
+
+def test_no_saved_prefix_is_shared_across_salts() -> None:
+    """vllm-project/vllm#16016 (CVE-2025-46570)."""
+    engine = Engine(1, saved_tokens=1000)
+    ask(engine, [1] * 40, b"tenant a")
+    ask(engine, [2] * 40, b"tenant a")
+    assert ask(engine, [1] * 40, b"tenant b") == 0
+    assert ask(engine, [1] * 40, b"tenant a") == 39
+
+
+def test_prompts_admitted_together_share_what_the_first_of_them_brings() -> None:
+    engine = Engine(4, saved_tokens=1000)
+    for first in range(8):
+        ask(engine, [first] * 40)
+    together = [make_sequence([*[0] * 40, 100 + number]) for number in range(3)]
+    assert all(engine.admit(sequence) for sequence in together)
+    engine.step()
+    assert [sequence.num_cached for sequence in together] == [40] * 3
+
+
 class AnyTraffic(RuleBasedStateMachine):
     """Whatever comes and goes, a slot holds the tokens its sequence says are computed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.engine = Engine(5)
+
+    @initialize(saved_tokens=st.sampled_from([0, 100, 1000]))
+    def choose_room(self, saved_tokens: int) -> None:
+        self.engine = Engine(5, saved_tokens=saved_tokens)
 
     @rule(
         family=st.integers(0, 3),
@@ -220,6 +331,7 @@ class AnyTraffic(RuleBasedStateMachine):
         assert len(slots) == len(set(slots))
         kv = self.engine.kv
         assert kv.used_tokens + kv.cached_tokens <= kv.total_tokens
+        assert kv.saved_tokens <= kv._saved.room_tokens
 
 
 AnyTraffic.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
