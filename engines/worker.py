@@ -210,6 +210,7 @@ def parse_arguments(words: Seq[str]) -> argparse.Namespace:
     for name in ("--context-tokens", "--num-slots", "--num-threads", "--step-tokens"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--kv-room-bytes", type=int, default=0)
+    parser.add_argument("--prefix-bytes", type=int, default=0)
     parser.add_argument("--log-level", choices=get_args(LogLevel), default="info")
     parser.add_argument("--speculation", type=int, choices=(0, 1), default=0)
     return parser.parse_args(words)

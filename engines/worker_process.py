@@ -42,6 +42,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     num_threads: int = 0
     step_tokens: int = 0
     kv_room_bytes: int = 0
+    prefix_bytes: int = 0
     log_level: str = "info"
     speculation: bool = False
 
@@ -58,6 +59,7 @@ def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
         "--num-threads": options.num_threads,
         "--step-tokens": options.step_tokens,
         "--kv-room-bytes": options.kv_room_bytes,
+        "--prefix-bytes": options.prefix_bytes,
         "--log-level": options.log_level,
         "--speculation": int(options.speculation),
     }
