@@ -416,7 +416,7 @@ def test_an_engine_that_cannot_score_a_prompt_says_so() -> None:
 def test_a_text_is_the_same_alone_in_a_batch_from_cache_and_after_preemption(
     texts: list[str], pool: int, seed: int
 ) -> None:
-    """llama.cpp#7052, sglang#5377: the same request, another answer under load."""
+    """llama.cpp#7381, llama.cpp#7052, ollama#586, sglang#5377: another answer under load."""
 
     def answers(engine: Engine, order: list[int], *, at_once: bool) -> list[str]:
         for number in order:

@@ -71,7 +71,7 @@ async def stream(
 async def test_a_killed_worker_fails_its_requests_and_comes_back(
     home: Home, start_host: Callable[[], HostProcess]
 ) -> None:
-    """vllm#3574, sglang#6888: an engine that dies must not leave its callers waiting."""
+    """vllm#52871: an engine that dies leaves no caller waiting and is not dead until a restart."""
     host = start_host()
     async with connected(home.engine_socket) as client:
         await client.load("echo")

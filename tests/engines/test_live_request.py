@@ -30,7 +30,7 @@ def seeds(live: LiveRequest) -> list[int]:
 
 
 def test_choices_have_distinct_seeds_that_a_given_seed_reproduces() -> None:
-    """vllm#10852: n=4 with a seed gave four equal answers."""
+    """vllm#39647, vllm#10852: n=4 with a seed gave four equal answers."""
     assert len(set(seeds(live_request(n=4, seed=7)))) == 4
     assert seeds(live_request(n=4, seed=7)) == seeds(live_request(n=4, seed=7))
 

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from appliance.errors import RequestError
-from appliance.generation import ChatPrompt, Message, Prompt, TextPrompt, TokenPrompt, ToolCall
+from appliance.generation import (
+    ChatPrompt,
+    Message,
+    Prompt,
+    Role,
+    TextPrompt,
+    TokenPrompt,
+    ToolCall,
+)
 from engines.prompting import PromptEncoder, start_prompt_encoder
 from tests.engines.character_tokenizer import CharacterTokenizer, show
 
@@ -137,6 +145,35 @@ def test_token_ids_outside_the_vocabulary_are_refused(start: Start, token_id: in
     assert ids(encoder, TokenPrompt(token_ids=(65, 66))) == [65, 66]
     prompt = TokenPrompt(token_ids=(65, token_id))
     assert refusal(encoder, prompt) == "request.token_out_of_range"
+
+
+ALTERNATING = (
+    "{% for m in messages %}{% if m.role == 'system' %}"
+    "{{ raise_exception('System role not supported') }}"
+    "{% elif (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+    "{% endif %}{{ m.content }}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        (("system", "user"), "System role not supported"),
+        (("user", "user"), "Conversation roles must alternate user/assistant/user/assistant/..."),
+    ],
+)
+def test_turns_that_a_template_refuses_are_the_callers_error_in_the_templates_words(
+    start: Start, roles: tuple[Role, ...], said: str
+) -> None:
+    """mistral.rs#506, jan#6254, vllm#16774: it was a 500."""
+    encoder = start(CharacterTokenizer(ALTERNATING))
+    messages = tuple(Message(role=role, content="hi") for role in roles)
+    with pytest.raises(RequestError) as refused:
+        encoder.encode(ChatPrompt(messages=messages))
+    error = refused.value
+    assert (error.code, error.status, error.param) == ("request.template_failed", 400, "messages")
+    assert error.message.endswith(said)
 
 
 def test_a_model_without_a_template_completes_but_does_not_chat(start: Start) -> None:

@@ -132,8 +132,49 @@ def test_whatever_tokens_are_liked_the_answer_satisfies_the_schema(
     jsonschema.validate(json.loads(written), SCHEMA)
 
 
+def test_choices_of_one_seed_differ_and_can_be_had_again(engine: Engine) -> None:
+    """vllm#10852, vllm#39647: n=4 gave four equal answers, or computed the prompt four times."""
+    told = []
+    for request_id in ("once", "twice"):
+        engine.send(
+            chat(
+                "Tell me a story.",
+                id=f"four {request_id}",
+                n=4,
+                cache_salt=request_id.encode(),
+                sampling=SamplingParams(temperature=1.0, seed=5),
+                stopping=StopConditions(max_tokens=12),
+            )
+        )
+        num_computed = engine.loop.stats().prompt_tokens
+        engine.run()
+        prompt_tokens = engine.finished(f"four {request_id}").usage.prompt_tokens
+        assert engine.loop.stats().prompt_tokens - num_computed == prompt_tokens
+        told.append([engine.text(f"four {request_id}", index) for index in range(4)])
+    assert told[0] == told[1]
+    assert len(set(told[0])) == 4
+
+
+def test_no_cut_shows_half_a_character(engine: Engine) -> None:
+    """llama.cpp#4036, imp#1310, TensorRT-LLM#2595: U+FFFD where tokens are parts of a character."""
+    text = "ğİ聪👩‍👩‍👧‍👦ış"
+    written = OutputFormat(kind="regex", text=text)
+    num_tokens = len(engine.runner.tokenizer.encode(text, markers=False))
+    assert num_tokens > len(text)
+    for max_tokens in range(1, num_tokens + 1):
+        request_id = f"cut {max_tokens}"
+        stopping = StopConditions(max_tokens=max_tokens)
+        engine.send(chat("Hi", id=request_id, output_format=written, stopping=stopping))
+    engine.run()
+    for max_tokens in range(1, num_tokens + 1):
+        deltas = engine.deltas(f"cut {max_tokens}")
+        assert text.startswith("".join(delta.text for delta in deltas))
+        assert sum(delta.num_tokens for delta in deltas) == max_tokens
+    assert engine.text(f"cut {num_tokens}") == text
+
+
 def test_a_prompt_has_the_same_logprobs_each_time(engine: Engine) -> None:
-    """vllm#8268: of two equal requests the second got what the prefix cache had left."""
+    """vllm#8268, vllm#13105, vllm#42245: the second request got what the cache had left."""
     text = " ".join(["The capital of France is Paris."] * 8)
     told = []
     for request_id in ("once", "again"):

@@ -186,7 +186,7 @@ def test_logprobs_without_alternatives() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_row_with_a_number_that_is_none_is_an_error(bad: float, temperature: float) -> None:
-    """sgl-project/sglang#33187: a NaN row crashed the batch or gave garbage."""
+    """sglang#33187, flashinfer#2402: a NaN row crashed the batch or gave garbage."""
     row = make_row()
     row[100] = bad
     chosen = SamplerState(SamplingParams(temperature=temperature), seed=1).choose(row, [])

@@ -118,7 +118,7 @@ def test_max_tokens_zero_counts_the_prompt_and_says_nothing(engine: Engine) -> N
 def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers(
     engine: Engine, num_tokens: int
 ) -> None:
-    """ollama#4967: 160,689 tokens were cut without a word."""
+    """ollama#4967, ollama#3839, ollama#17427, ollama#17889: all was cut without a word."""
     engine.ask(TokenPrompt(token_ids=(97,) * num_tokens))
     engine.run()
     failure = engine.failure("r")
@@ -137,7 +137,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers(
     ],
 )
 def test_a_bad_prompt_fails_alone(engine: Engine, prompt: Prompt, code: str) -> None:
-    """vllm#7283: an empty prompt killed the engine."""
+    """vllm#7746, vllm#7283: an empty prompt killed the engine."""
     engine.ask("hello", id="other")
     engine.ask(prompt)
     engine.run()
@@ -154,7 +154,7 @@ def test_an_empty_text_is_a_prompt_of_its_bos(engine: Engine) -> None:
 
 
 def test_choices_are_numbered_by_prompt_and_a_prompt_is_counted_once(engine: Engine) -> None:
-    """vllm#10852: n=4 computes and counts its prompt once."""
+    """vllm#39647, vllm#10852: n=4 computes and counts its prompt once."""
     engine.ask("abc", "hello", n=4)
     engine.run()
     assert [engine.text("r", index) for index in range(8)] == ["abc"] * 4 + ["hello"] * 4
@@ -164,7 +164,7 @@ def test_choices_are_numbered_by_prompt_and_a_prompt_is_counted_once(engine: Eng
 
 
 def test_cached_tokens_are_told_within_a_salt_and_not_across(engine: Engine) -> None:
-    """vllm#16016: cached_tokens 0 across tenants, more within."""
+    """vllm#17045, vllm#53347, vllm#16016: cached_tokens 0 across tenants, more within."""
     for request_id, salt in (("first", b"a"), ("again", b"a"), ("other", b"b")):
         engine.ask("the same long prompt", id=request_id, salt=salt)
         engine.run()
@@ -193,7 +193,9 @@ def test_timings_add_up_to_the_life_of_the_request(engine: Engine) -> None:
 
 @pytest.mark.parametrize("num_steps", range(6))
 def test_an_abort_ends_a_request_before_the_next_step(engine: Engine, num_steps: int) -> None:
-    """llama.cpp#24496: while tokenised, queued, prefilling or streaming; others go on."""
+    """llama.cpp#24496, llama.cpp#13262, ik_llama.cpp#1929: while tokenised, queued, prefilling or
+    streaming; others go on.
+    """
     engine.ask("other", id="other")
     engine.ask("x" * 150)
     for _ in range(num_steps):
@@ -283,7 +285,7 @@ def failing() -> FailingRunner:
 
 
 def test_a_row_that_is_not_a_number_ends_only_its_request(failing: FailingRunner) -> None:
-    """sglang#33187: one NaN row crashed the batch; its keys and values must not be reused."""
+    """sglang#33187, flashinfer#2402: the others go on, and its keys and values are not reused."""
     failing.bad_rows = frozenset({"bad"})
     engine = Engine(failing)
     for request_id in ("good", "bad"):
@@ -299,7 +301,7 @@ def test_a_row_that_is_not_a_number_ends_only_its_request(failing: FailingRunner
 
 
 def test_a_full_device_preempts_and_loses_nothing(failing: FailingRunner) -> None:
-    """llama.cpp#23652: the pool ran out and every generation failed."""
+    """llama.cpp#16736, llama.cpp#23652: the pool ran out and every generation failed."""
     engine = Engine(failing)
     for number in range(4):
         engine.ask(f"the text of {number}", id=str(number))
@@ -326,7 +328,7 @@ def test_a_request_too_large_for_the_device_fails_alone(failing: FailingRunner) 
 
 
 def test_a_small_pool_gives_the_same_texts_as_a_large_one() -> None:
-    """vllm#15996: pre-emption is invisible in the text, and ends."""
+    """vllm-ascend#16315, vllm#15996: pre-emption is invisible in the text, and ends."""
     texts = {str(number): f"{number} " * 40 for number in range(12)}
     engine = Engine(make_runner(pool=CONTEXT_TOKENS + 64))
     for request_id, text in texts.items():
@@ -338,7 +340,7 @@ def test_a_small_pool_gives_the_same_texts_as_a_large_one() -> None:
 
 
 def test_a_hundred_streams_with_random_aborts_lose_and_leak_nothing() -> None:
-    """vllm#31503: each request counted once, and the running gauge back at zero."""
+    """vllm#31503, vllm#55634, vllm#8115: each counted once, and the running gauge back at zero."""
     chance = random.Random(7)  # noqa: S311 - a test's dice
     engine = Engine(make_runner(pool=2 * CONTEXT_TOKENS, num_slots=16))
     texts = {f"r{number}": "word " * chance.randint(1, 20) for number in range(100)}

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ from appliance.generation import (
     Tool,
     ToolCallDelta,
 )
+from engines.echo.kv_blocks import EchoKv
+from engines.echo.runner import EchoRunner
 from engines.protocol import (
     Abort,
     Drain,
@@ -39,8 +42,9 @@ from engines.protocol import (
     encode_frame,
     split_frames,
 )
-from engines.runner import RUNNERS, Runner, RunnerOptions
-from engines.worker import parse_arguments, serve
+from engines.runner import RUNNERS, Answer, Runner, RunnerOptions, StepPlan
+from engines.worker import parse_arguments, serve, warm_up
+from tests.engines.echo_engine import make_runner
 
 DEADLINE_S = 20.0
 _decoder = msgspec.msgpack.Decoder(FromWorker)
@@ -113,6 +117,24 @@ def worker() -> Iterator[WorkerUnderTest]:
     assert isinstance(next(worker.messages), Ready)
     yield worker
     worker.close()
+
+
+class CountingRunner(EchoRunner):
+    """An echo engine that counts its steps."""
+
+    num_steps = 0
+
+    def execute(self, plan: StepPlan) -> Seq[Answer]:
+        self.num_steps += 1
+        return super().execute(plan)
+
+
+def test_an_engine_computes_something_before_its_worker_is_ready_and_keeps_nothing() -> None:
+    """vllm#16961: the first request was many times slower than those after it."""
+    runner = CountingRunner(make_runner().facts, EchoKv(64, block_tokens=4), step_tokens=64)
+    warm_up(runner)
+    assert runner.num_steps == 1
+    assert runner.kv.used_tokens == 0
 
 
 def user(text: str) -> ChatPrompt:

@@ -92,6 +92,7 @@ def test_after_all_of_them_the_same_engine_answers(box: RunningBox) -> None:
 
 
 def test_max_tokens_null_means_not_given(box: RunningBox) -> None:
+    """vllm#19862: it was a 500."""
     assert box.chat("hello", max_tokens=None).json()["choices"][0]["finish_reason"] == "stop"
 
 

@@ -161,6 +161,7 @@ def test_a_client_that_sent_ahead_and_left_stops_its_first_request(box: RunningB
 
 
 def test_thirty_two_streams_with_a_third_hanging_up_lose_nothing(box: RunningBox) -> None:
+    """vllm#31503, vllm#55634, vllm#8115."""
     before, leaving = ended(box), set(random.Random(7).sample(range(32), 11))  # noqa: S311 a test's dice
 
     def stream(number: int) -> str:

@@ -108,6 +108,7 @@ def test_a_gateway_killed_leaves_the_engine_idle_and_a_new_one_takes_over(
 def test_without_an_engine_the_box_is_live_and_not_ready_and_says_when_to_come_back(
     mortal_box: RunningBox,
 ) -> None:
+    """vllm#16961: ready and live are two questions."""
     box = mortal_box
     assert box.host is not None
     box.host.terminate()

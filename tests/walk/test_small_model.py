@@ -118,6 +118,17 @@ def test_the_other_dialects_hold_it_too(client: openai.OpenAI, model_box: Runnin
     jsonschema.validate(block.input, FIND["function"]["parameters"])
 
 
+def test_an_empty_prompt_is_refused_by_name_where_the_model_has_no_first_token(
+    client: openai.OpenAI,
+) -> None:
+    """vllm#7283, vllm#7746: it killed the engine."""
+    for prompt, param in (("", "prompt"), (["fine", ""], "prompt[1]")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.completions.create(model=MODEL, prompt=prompt, max_tokens=1)
+        assert refused.value.param == param
+    assert client.completions.create(model=MODEL, prompt="Hi", max_tokens=1).choices
+
+
 def test_the_result_of_a_tool_is_sent_back_with_content_null_missing_or_empty(
     model_box: RunningBox,
 ) -> None:

@@ -62,6 +62,7 @@ WITH_LOGPROBS: Events = (
 def test_a_chat_stream_amounts_to_the_whole_answer(
     client_of: ClientOf, two_choices: Events
 ) -> None:
+    """vllm-mlx#628, llama.cpp#16048, vllm#7262: one finish reason a choice, then usage alone."""
     client = client_of(two_choices)
     whole = client.chat.completions.create(**CHAT)
     stream = client.chat.completions.create(
@@ -116,7 +117,9 @@ def test_a_completions_stream_amounts_to_the_whole_answer(
 def test_usage_is_not_sent_to_those_who_did_not_ask(
     client_of: ClientOf, two_choices: Events
 ) -> None:
-    """BerriAI/litellm#35290: what the box meters is no business of the client's bytes."""
+    """llama.cpp#16048, vllm#7262, BerriAI/litellm#35290: what the box meters is no business of the
+    client's bytes.
+    """
     chunks = list(client_of(two_choices).chat.completions.create(**CHAT, stream=True))
     assert all(chunk.choices for chunk in chunks)
     assert not any("usage" in chunk.model_fields_set for chunk in chunks)

@@ -93,6 +93,7 @@ def test_all_sampling_parameters_arrive(chat_body: Body) -> None:
 
 
 def test_the_newer_name_of_max_tokens_wins(chat_body: Body) -> None:
+    """ggml-org/llama.cpp#13700."""
     body = chat_body(max_tokens=100, max_completion_tokens=5)
     assert decode(body).stopping.max_tokens == 5
 
