@@ -17,6 +17,7 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 ThreadsOrAuto = Annotated[int, Meta(ge=0, le=1024)]
 SlotsOrAuto = Annotated[int, Meta(ge=0, le=256)]
 TokensOrAuto = Annotated[int, Meta(ge=0, le=16 * 1024 * 1024)]
+Share = Annotated[float, Meta(ge=0, le=0.9)]
 BytesOrAuto = Annotated[int, Meta(ge=0, le=2**50)]
 # Half of what a frame between two processes of the box may hold.
 BodyBytes = Annotated[int, Meta(ge=1, le=16 * 1024 * 1024)]
@@ -41,6 +42,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The motor. 0 means: choose by the machine and the model; of `keep_alive_s`: for ever.
 
     Models to preload stay in memory; others leave when unused for `keep_alive_s`, or for others.
+    Of the memory that is left over when a model is loaded, its prefixes may take a share.
     """
 
     preload: tuple[str, ...] = ("smollm2:135m",)
@@ -50,6 +52,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     step_tokens: TokensOrAuto = 0
     keep_alive_s: SecondsOrNever = 300.0
     memory_bytes: BytesOrAuto = 0
+    prefix_memory_share: Share = 0.125
     speculation: bool = True
 
 

@@ -32,6 +32,14 @@ class Footprint(Struct, frozen=True, kw_only=True):
         return self.worker_bytes + self.weights_bytes + self.kv_bytes
 
 
+def share_for_prefixes(need: Footprint, spare_bytes: int, share: float) -> int:
+    """What prefixes beyond the slots may take of the bytes that a model leaves over.
+
+    None for a model that keeps no keys and values.
+    """
+    return int(max(0, spare_bytes) * share) if need.kv_bytes else 0
+
+
 def measure(spec: ModelSpec, *, context_tokens: int = 0, num_slots: int = 0) -> Footprint:
     """What a model takes. 0: its usual context, and one sequence, the least it can run with."""
     usual = spec.context_tokens or min(

@@ -52,6 +52,8 @@ class EngineNumbers(Struct, frozen=True, kw_only=True):
     num_running: int = 0
     num_waiting: int = 0
     kv_used_tokens: int = 0
+    kv_cached_tokens: int = 0
+    kv_saved_tokens: int = 0
     kv_total_tokens: int = 0
     num_preemptions: int = 0
     prefix_cache_queries: int = 0
@@ -204,6 +206,8 @@ _GAUGES: Final[dict[str, tuple[str, _NumberOf]]] = {
         "Share of the KV cache held by running sequences, 0 to 1",
         lambda n: n.kv_used_tokens / n.kv_total_tokens if n.kv_total_tokens else 0.0,
     ),
+    "kv_cached_tokens": ("Tokens kept for reuse in the slots", lambda n: n.kv_cached_tokens),
+    "kv_saved_tokens": ("Tokens kept for reuse beside them", lambda n: n.kv_saved_tokens),
 }
 _TOTALS: Final[dict[str, tuple[str, _NumberOf]]] = {
     "num_preemptions": ("Sequences put back to waiting", lambda n: n.num_preemptions),

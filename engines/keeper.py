@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from appliance.generation import Failed
+from engines.placement import Room
 from engines.protocol import FrameError, FromWorker, ModelFacts, Ready, Refused
 from engines.refusals import to_error
 from engines.restarts import RestartPolicy, Restarts
@@ -64,7 +65,7 @@ class Watcher(Protocol):
 
 
 class Keeper:
-    """Keeps one worker alive, once `room` says how many bytes its keys and values may take.
+    """Keeps one worker alive, once `room` says what memory its keys and values may take.
 
     `load_s` is how long the latest start took, from the wish to readiness.
     """
@@ -75,7 +76,7 @@ class Keeper:
         patience: Patience,
         watcher: Watcher,
         command: tuple[str, ...] = COMMAND,
-        room: asyncio.Future[int] | None = None,
+        room: asyncio.Future[Room] | None = None,
     ) -> None:
         self.state = ReplicaState.STARTING if room is None else ReplicaState.WAITING
         self.failure: Failed | None = None
@@ -130,8 +131,10 @@ class Keeper:
 
     async def _keep_alive(self) -> None:
         if self._room is not None:
-            kv_room_bytes = await self._room
-            self._options = msgspec.structs.replace(self._options, kv_room_bytes=kv_room_bytes)
+            room = await self._room
+            self._options = msgspec.structs.replace(
+                self._options, kv_room_bytes=room.kv_bytes, prefix_bytes=room.prefix_bytes
+            )
         while self.failure is None:
             ready_for_s = await self._live_once()
             if self.failure is None:

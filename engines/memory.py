@@ -15,6 +15,7 @@ from appliance.config import Config
 from appliance.errors import CatalogueError, EngineError, HisarError
 from appliance.generation import Failed
 from engines.keeper import Patience
+from engines.placement import Room
 from engines.protocol import ModelFacts, Status
 from engines.refusals import to_error
 from engines.replica import DRAINING, Replica
@@ -136,7 +137,7 @@ class Memory:
         self._is_draining = True
         await self._residents.close(within_s=within_s)
 
-    def _start(self, spec: ModelSpec, room: asyncio.Future[int]) -> Replica:
+    def _start(self, spec: ModelSpec, room: asyncio.Future[Room]) -> Replica:
         engine = self._config.engine
         options = WorkerOptions(
             model=spec.name,

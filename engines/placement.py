@@ -1,4 +1,4 @@
-"""Whether a model fits, and who has to go for it: byte arithmetic only, no machine is asked."""
+"""Whether a model fits, who has to go for it, and what it is given: byte arithmetic only."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,8 +6,16 @@ from typing import Final
 from msgspec import Struct
 
 from appliance.errors import EngineError
+from appliance.footprint import Footprint, share_for_prefixes
 
 _MIB: Final = 1024 * 1024
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """The memory that a model's keys and values may take in its slots, and its prefixes beyond."""
+
+    kv_bytes: int
+    prefix_bytes: int = 0
 
 
 class Occupant(Struct, frozen=True, kw_only=True):
@@ -16,6 +24,13 @@ class Occupant(Struct, frozen=True, kw_only=True):
     model: str
     held_bytes: int
     idle_since: float
+
+
+def grant_room(need: Footprint, *, free_bytes: int, prefix_share: float) -> Room:
+    """What a model gets that fits: prefixes a share of what it leaves over, its slots the rest."""
+    spare_bytes = free_bytes - need.total_bytes
+    prefix_bytes = share_for_prefixes(need, spare_bytes, prefix_share)
+    return Room(kv_bytes=need.kv_bytes + spare_bytes - prefix_bytes, prefix_bytes=prefix_bytes)
 
 
 def require_room(model: str, *, needed_bytes: int, free_bytes: int) -> None:

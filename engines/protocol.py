@@ -170,6 +170,7 @@ class SchedulerStats(Struct, frozen=True, kw_only=True):
     generation_tokens: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
+    kv_saved_tokens: int = 0
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True, tag="replica_status"):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from appliance.errors import EngineError
 from appliance.generation import Failed, GenerationRequest
 from engines.keeper import Keeper, Patience, ReplicaState
+from engines.placement import Room
 from engines.protocol import (
     Abort,
     Answer,
@@ -81,7 +82,7 @@ class Replica:
         patience: Patience,
         command: tuple[str, ...] = COMMAND,
         *,
-        room: asyncio.Future[int] | None = None,
+        room: asyncio.Future[Room] | None = None,
     ) -> None:
         self.on_idle: Callable[[], None] = lambda: None
         self._model = options.model
@@ -106,6 +107,11 @@ class Replica:
     def is_busy(self) -> bool:
         """Whether anybody has a request in it, or waits for it."""
         return bool(self._routes or self._num_waiting_callers)
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What its worker has said of the model; None before it has."""
+        return self._keeper.facts
 
     @property
     def private_bytes(self) -> int:

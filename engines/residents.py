@@ -20,7 +20,7 @@ from appliance.devices import take_inventory
 from appliance.errors import EngineError
 from appliance.footprint import Footprint, measure
 from appliance.generation import Failed
-from engines.placement import Occupant, choose_evictions, require_room
+from engines.placement import Occupant, Room, choose_evictions, grant_room, require_room
 from engines.replica import UNLOADED, Replica
 
 _log: Final = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Resident(Struct, kw_only=True, eq=False):
     spec: ModelSpec
     footprint: Footprint
     replica: Replica
-    room: asyncio.Future[int]
+    room: asyncio.Future[Room]
     idle_since: float = 0.0
     retirement: asyncio.TimerHandle | None = None
 
@@ -41,7 +41,11 @@ class Resident(Struct, kw_only=True, eq=False):
         """What would be free without it."""
         if self.replica.has_failed or not self.room.done():
             return 0
-        return max(self.footprint.total_bytes, self.replica.private_bytes)
+        need, facts = self.footprint, self.replica.facts
+        num_slots = need.num_slots if facts is None else facts.num_slots
+        more_slots_bytes = need.kv_bytes * (num_slots - need.num_slots) // need.num_slots
+        granted_bytes = need.total_bytes + more_slots_bytes + self.room.result().prefix_bytes
+        return max(granted_bytes, self.replica.private_bytes)
 
     @property
     def untaken_bytes(self) -> int:
@@ -74,7 +78,7 @@ class Residents:
         """What everyone was in the library when it was taken in."""
         return tuple(resident.spec for resident in self._residents.values())
 
-    def admit(self, spec: ModelSpec, start: Callable[[asyncio.Future[int]], Replica]) -> Resident:
+    def admit(self, spec: ModelSpec, start: Callable[[asyncio.Future[Room]], Replica]) -> Resident:
         """Take a model in, in the place of an older one; it starts when there is room.
 
         Raises EngineError `engine.does_not_fit` where there never will be.
@@ -82,7 +86,7 @@ class Residents:
         engine = self._engine
         need = measure(spec, context_tokens=engine.context_tokens, num_slots=engine.num_slots)
         self._require_room_ever(spec.name, need)
-        room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        room: asyncio.Future[Room] = asyncio.get_running_loop().create_future()
         resident = Resident(spec=spec, footprint=need, replica=start(room), room=room)
         resident.replica.on_idle = lambda: self._on_idle(resident)
         self._residents[spec.name] = resident
@@ -147,7 +151,8 @@ class Residents:
                 self._evict_for(resident, need.total_bytes - free_bytes)
                 return
             _log.info("%s is being loaded", resident.spec.name)
-            resident.room.set_result(free_bytes - need.total_bytes + need.kv_bytes)
+            share = self._engine.prefix_memory_share
+            resident.room.set_result(grant_room(need, free_bytes=free_bytes, prefix_share=share))
 
     def _evict_for(self, newcomer: Resident, missing_bytes: int) -> None:
         if self._leaving:

@@ -158,6 +158,10 @@ class KvManager(Protocol):
     def cached_tokens(self) -> int:
         """Tokens held by nobody, kept for reuse."""
 
+    @property
+    def saved_tokens(self) -> int:
+        """Tokens kept for reuse outside of where they could be computed on."""
+
     def admit(self, sequence: Sequence) -> bool:
         """Give a waiting sequence a place for all its known tokens, or say no and change nothing.
 

@@ -225,6 +225,7 @@ class Scheduler:
             generation_tokens=self._num_generation_tokens,
             num_drafted=self._num_drafted,
             num_accepted=self._num_accepted,
+            kv_saved_tokens=self._kv.saved_tokens,
         )
 
     def _prompt_budget(self, num_decodes: int) -> int:

@@ -12,13 +12,16 @@ from appliance.config_file import load
 from appliance.devices import take_inventory
 from appliance.environment import read_environment
 from appliance.errors import ConfigError
-from appliance.footprint import measure
+from appliance.footprint import measure, share_for_prefixes
 from appliance.sources.fetching import megabytes
 from appliance.weights_check import check_weights
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """What would happen. `spare_bytes` is negative where so much is missing."""
+    """What would happen. `spare_bytes` is negative where so much is missing.
+
+    Of them, up to `prefix_bytes` keep prefixes beyond the slots.
+    """
 
     model: str
     context_tokens: int
@@ -30,6 +33,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     free_bytes: int
     spare_bytes: int
     fits: bool
+    prefix_bytes: int = 0
 
 
 @click.command()
@@ -96,6 +100,7 @@ def judge(
         )
     need = measure(spec, context_tokens=context_tokens, num_slots=num_slots)
     free_bytes = min(available_bytes, engine.memory_bytes or available_bytes)
+    spare_bytes = free_bytes - need.total_bytes
     return Fit(
         model=spec.name,
         context_tokens=need.context_tokens,
@@ -105,8 +110,9 @@ def judge(
         worker_bytes=need.worker_bytes,
         total_bytes=need.total_bytes,
         free_bytes=free_bytes,
-        spare_bytes=free_bytes - need.total_bytes,
-        fits=need.total_bytes <= free_bytes,
+        spare_bytes=spare_bytes,
+        fits=spare_bytes >= 0,
+        prefix_bytes=share_for_prefixes(need, spare_bytes, engine.prefix_memory_share),
     )
 
 
@@ -133,6 +139,7 @@ def _show(found: Fit) -> None:
     ):
         click.echo(f"{name:16} {megabytes(num_bytes):>14}")
     if found.fits:
-        click.echo(f"it fits: {megabytes(found.spare_bytes)} are left")
+        prefixes = f"{megabytes(found.prefix_bytes)} of them for prefixes"
+        click.echo(f"it fits: {megabytes(found.spare_bytes)} are left, {prefixes}")
     else:
         click.echo(f"it does not fit: {megabytes(-found.spare_bytes)} are missing")

@@ -50,6 +50,11 @@ class EchoKv:
         """Tokens in blocks kept for reuse."""
         return self._num_cached * self._block_tokens
 
+    @property
+    def saved_tokens(self) -> int:
+        """All tokens are in blocks."""
+        return 0
+
     def admit(self, sequence: Sequence) -> bool:
         """Blocks for all known tokens, and credit for what the cache already covers of them."""
         num_blocks = self._blocks_for(len(sequence.token_ids))

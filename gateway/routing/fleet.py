@@ -84,6 +84,8 @@ def _numbers(replica: ReplicaStatus) -> EngineNumbers:
         num_running=stats.num_running,
         num_waiting=stats.num_waiting,
         kv_used_tokens=stats.kv_used_tokens,
+        kv_cached_tokens=stats.kv_cached_tokens,
+        kv_saved_tokens=stats.kv_saved_tokens,
         kv_total_tokens=stats.kv_total_tokens,
         num_preemptions=stats.num_preemptions,
         prefix_cache_queries=stats.prefix_cache_queries,

@@ -79,6 +79,8 @@ def test_the_engines_own_numbers_are_shown_as_they_are_even_when_they_begin_anew
         num_waiting=3,
         kv_used_tokens=25,
         kv_total_tokens=100,
+        kv_cached_tokens=60,
+        kv_saved_tokens=700,
         num_preemptions=1,
         prefix_cache_queries=40,
         prefix_cache_hits=30,
@@ -90,6 +92,8 @@ def test_the_engines_own_numbers_are_shown_as_they_are_even_when_they_begin_anew
     assert samples["hisar_num_requests_running['m']"] == 2
     assert samples["hisar_num_requests_waiting['m']"] == 3
     assert samples["hisar_kv_cache_usage_perc['m']"] == 0.25
+    assert samples["hisar_kv_cached_tokens['m']"] == 60
+    assert samples["hisar_kv_saved_tokens['m']"] == 700
     assert samples["hisar_num_preemptions_total['m']"] == 1
     assert samples["hisar_prefix_cache_queries_total['m']"] == 40
     assert samples["hisar_prefix_cache_hits_total['m']"] == 30

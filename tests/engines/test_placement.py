@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.errors import EngineError
-from engines.placement import Occupant, choose_evictions, require_room
+from appliance.footprint import Footprint
+from engines.placement import Occupant, choose_evictions, grant_room, require_room
 
 GIB = 1024**3
 
@@ -33,6 +34,21 @@ def test_those_idle_for_longest_go_and_no_more_than_needed() -> None:
 
 def test_nobody_goes_where_all_together_would_not_be_enough() -> None:
     assert choose_evictions([occupant("a", 5, 1.0), occupant("b", 5, 2.0)], 11) == ()
+
+
+def test_prefixes_get_a_share_of_what_is_left_over_and_slots_the_rest() -> None:
+    need = Footprint(
+        worker_bytes=10, weights_bytes=50, kv_bytes=40, context_tokens=256, num_slots=1
+    )
+    room = grant_room(need, free_bytes=900, prefix_share=0.125)
+    assert (room.kv_bytes, room.prefix_bytes) == (40 + 700, 100)
+    assert grant_room(need, free_bytes=900, prefix_share=0.0).kv_bytes == 840
+    assert grant_room(need, free_bytes=100, prefix_share=0.5).prefix_bytes == 0
+
+
+def test_a_model_without_keys_and_values_needs_no_room_for_prefixes() -> None:
+    need = Footprint(weights_bytes=50, kv_bytes=0, context_tokens=256, num_slots=1)
+    assert grant_room(need, free_bytes=2 * GIB, prefix_share=0.5).prefix_bytes == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.floats(0, 99)), max_size=8), st.integers(1, 300))

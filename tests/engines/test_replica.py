@@ -12,6 +12,7 @@ from appliance.errors import EngineError
 from appliance.generation import EngineEvent, Failed, Finished, TextDelta
 from appliance.tokens import DetokenizeRequest
 from engines.keeper import Patience, ReplicaState
+from engines.placement import Room
 from engines.protocol import FrameError
 from engines.replica import UNLOADED, Replica
 from engines.restarts import RestartPolicy
@@ -79,7 +80,7 @@ async def start(door: Door) -> AsyncIterator[Callable[..., Replica]]:
     started: list[Replica] = []
 
     def start(
-        behaviour: str, room: asyncio.Future[int] | None = None, **patience: float
+        behaviour: str, room: asyncio.Future[Room] | None = None, **patience: float
     ) -> Replica:
         options = WorkerOptions(model="m", runner="scripted", path=door.path)
         command = (sys.executable, str(Path(__file__).with_name("scripted_worker.py")), behaviour)
@@ -152,7 +153,7 @@ async def test_a_request_waits_for_a_worker_only_so_long(
 async def test_a_model_without_room_starts_no_worker_and_says_why(
     start: Callable[..., Replica], gateway: Gateway
 ) -> None:
-    room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    room: asyncio.Future[Room] = asyncio.get_running_loop().create_future()
     replica = start("ready", room, request_waits_s=0.05)
     gateway.submit(replica, "a")
     await until(lambda: gateway.events)
@@ -167,11 +168,11 @@ async def test_a_model_without_room_starts_no_worker_and_says_why(
 async def test_a_worker_starts_when_its_model_has_room(
     start: Callable[..., Replica], door: Door
 ) -> None:
-    room: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    room: asyncio.Future[Room] = asyncio.get_running_loop().create_future()
     replica = start("ready", room)
     loading = asyncio.create_task(replica.loaded())
     door.open()
-    room.set_result(1)
+    room.set_result(Room(kv_bytes=1))
     await loading
     assert (await replica.status()).load_s > 0
 

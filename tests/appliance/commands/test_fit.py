@@ -89,6 +89,14 @@ def test_a_model_fits_to_the_byte() -> None:
         assert found.spare_bytes == free_bytes - need
 
 
+@pytest.mark.parametrize(("share", "prefix_bytes"), [(0.125, 1000), (0.0, 0)])
+def test_what_is_left_has_a_share_for_prefixes(share: float, prefix_bytes: int) -> None:
+    need = WORKER_BYTES + 1000 + 10 * 256
+    engine = EngineConfig(prefix_memory_share=share)
+    found = judge(SPEC, engine, context_tokens=256, num_slots=1, available_bytes=need + 8000)
+    assert (found.spare_bytes, found.prefix_bytes) == (8000, prefix_bytes)
+
+
 def test_without_a_trained_length_any_context_may_be_asked_about() -> None:
     found = judge(SPEC, EngineConfig(), context_tokens=10**6, num_slots=1, available_bytes=1)
     assert found.context_tokens == 10**6
