@@ -71,9 +71,11 @@ def test_a_copy_that_is_in_use_can_be_measured_again(library: Library, real: Mod
     second = optimise(library, NAME, profile="latency", max_loss=0, effort=LITTLE, tell=print)
     assert second.optimisation is not None
     assert second.optimisation.original_file == real.main_file
-    assert second.main_file == real.main_file
+    # Which format wins depends on how busy the machine is; the old copy is gone either way.
     assert library.list() == (second,)
-    assert second.files == real.files
+    assert set(real.files) <= set(second.files)
+    assert not (library.folder(NAME) / "copy.gguf").exists()
+    verify(library, second, in_full=True)
 
 
 def with_copy(library: Library, real: ModelSpec) -> ModelSpec:
