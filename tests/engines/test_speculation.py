@@ -19,6 +19,7 @@ from appliance.generation import (
     StopConditions,
     TextPrompt,
 )
+from engines.echo.runner import EchoRunner
 from engines.echo.tokenizer import EchoTokenizer
 from engines.prompting import PromptEncoder, start_prompt_encoder
 from engines.protocol import Abort
@@ -44,6 +45,10 @@ def ask(text: str, *, id: str = "r", **fields: object) -> GenerationRequest:  # 
     )
 
 
+def long_runner() -> EchoRunner:
+    return make_runner(context_tokens=1024)
+
+
 def steps(engine: Engine, request: GenerationRequest) -> int:
     """How many steps an answer took."""
     engine.send(request)
@@ -52,14 +57,15 @@ def steps(engine: Engine, request: GenerationRequest) -> int:
 
 
 def test_a_copy_takes_few_steps_and_every_token_is_told() -> None:
-    request = ask(TEXT, sampling=SamplingParams(logprobs=True))
-    plain, speculating = Engine(make_runner()), Engine(make_runner(), speculates=True)
+    text = 4 * TEXT
+    request = ask(text, sampling=SamplingParams(logprobs=True))
+    plain, speculating = Engine(long_runner()), Engine(long_runner(), speculates=True)
     assert steps(speculating, request) < steps(plain, request) / 4
     for engine in (plain, speculating):
         deltas = engine.deltas("r")
-        assert engine.text("r") == TEXT
-        assert [entry.chosen.token for d in deltas for entry in d.logprobs] == list(TEXT)
-        assert engine.finished("r").usage.completion_tokens == len(TEXT) + 1
+        assert engine.text("r") == text
+        assert [entry.chosen.token for d in deltas for entry in d.logprobs] == list(text)
+        assert engine.finished("r").usage.completion_tokens == len(text) + 1
         assert engine.is_empty()
 
 
