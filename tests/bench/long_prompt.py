@@ -127,8 +127,8 @@ class RunningStreams:
 
 
 def _long_body(salt: int) -> bytes:
-    """About a token a word."""
-    return chat_body(MODEL, words(PROMPT_TOKENS, 11 * salt), 1)
+    """About a token a word. The first token may be no text yet, so there are some."""
+    return chat_body(MODEL, words(PROMPT_TOKENS, 11 * salt), 8, ignore_eos=True)
 
 
 def _stream_body(salt: int) -> bytes:
