@@ -126,7 +126,7 @@ def _descend(root: _Node, tokens: "array[int]") -> tuple[_Node, int, int]:
         child = node.children.get(tokens[num_matched])
         if child is None:
             break
-        num_shared = _shared_length(
+        num_shared = shared_length(
             child.label, tokens[num_matched : num_matched + len(child.label)]
         )
         node = child
@@ -136,7 +136,7 @@ def _descend(root: _Node, tokens: "array[int]") -> tuple[_Node, int, int]:
     return node, num_matched, len(node.label)
 
 
-def _shared_length(left: "array[int]", right: "array[int]") -> int:
+def shared_length(left: Sequence[int], right: Sequence[int]) -> int:
     """How many leading tokens two runs share, by halving: whole slices are compared in C."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence as Seq
 from typing import Final, TypeAlias
 
 from appliance.generation import FinishReason
+from engines.awaiting import awaits_another
 from engines.pacing import PromptPace
 from engines.protocol import SchedulerStats
 from engines.runner import Answer, Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
@@ -269,7 +270,7 @@ class Scheduler:
             position < len(self._waiting) and budget.left and len(self._running) < self._max_running
         ):
             sequence = self._waiting[position]
-            if _awaits_leader(sequence):
+            if awaits_another(sequence, self._running):
                 position += 1
             elif self._admit(sequence, now):
                 del self._waiting[position]
@@ -305,16 +306,6 @@ def _rank(sequence: Sequence) -> tuple[int, float, int]:
 
 def _arrival(sequence: Sequence) -> tuple[float, int]:
     return sequence.arrived_at, sequence.index
-
-
-def _awaits_leader(sequence: Sequence) -> bool:
-    """Another choice of the same prompt is computing it: wait, then share it."""
-    leader = sequence.leader
-    return (
-        leader is not None
-        and leader.state is not SequenceState.FINISHED
-        and leader.num_computed < leader.num_prompt_tokens
-    )
 
 
 def _holds_the_line(sequence: Sequence) -> bool:

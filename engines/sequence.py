@@ -39,7 +39,8 @@ class Sequence(Struct, kw_only=True, eq=False):
     cache; the step loop's only job is to bring it up to `len(token_ids)`, and each time it gets
     there a new token is sampled and appended. `kv` belongs to the runner's KvManager alone.
     `leader` is the first choice of the same prompt (None for that one itself); `num_bypasses` is
-    how often others were admitted past it while it did not fit.
+    how often others were admitted past it while it did not fit. While it waits until another has
+    computed the first `num_awaited` tokens of its prompt, that one is `awaited`.
 
     `constraint` and `withheld` narrow which tokens may follow (`engines.restrictions`). Where
     `prompt_scores` is a list, the runner puts the logprobs of every prompt token but the first
@@ -71,6 +72,8 @@ class Sequence(Struct, kw_only=True, eq=False):
     withheld: tuple[Withheld, ...] = ()
     prompt_scores: "list[Sampled] | None" = None
     drafter: "Drafter | None" = None
+    awaited: "Sequence | None" = None
+    num_awaited: int = 0
 
     @property
     def num_output_tokens(self) -> int:

@@ -32,7 +32,7 @@ class Seat(Struct, eq=False):
 
     slot: int
     sequence: Sequence
-    is_indexed: bool = False
+    num_indexed: int = 0
     is_broken: bool = False
     sampler: Any = None
 
@@ -113,13 +113,13 @@ class KvCells:
         """Seat a waiting sequence and let it keep the longest prefix that is still known."""
         if len(self._seats) == self._num_slots or not self.grow(sequence, len(sequence.token_ids)):
             return False
-        self._remember_prompts()
+        self._remember_computed()
         source, num_shared = self._find_prefix(sequence)
         slot = self._choose_slot(source, num_shared)
         if slot != source and num_shared < _MIN_COPIED_TOKENS:
             num_shared = 0
         self._prepare(slot, source if num_shared else None, num_shared)
-        self._seats[slot] = sequence.kv = Seat(slot, sequence)
+        self._seats[slot] = sequence.kv = Seat(slot, sequence, num_shared)
         self._remember(slot, sequence, num_shared)
         sequence.num_computed = num_shared
         if not sequence.num_preemptions:
@@ -240,7 +240,7 @@ class KvCells:
         self._forget(end)
         self._forget(start)
         seat = self._seats.pop(start)
-        seat.slot, seat.is_indexed = end, False
+        seat.slot, seat.num_indexed = end, 0
         self._seats[end] = seat
         self._move(start, end, seat.sequence.num_computed)
 
@@ -249,13 +249,14 @@ class KvCells:
             Move(source=cast("int", source), destination=destination, num_tokens=num_tokens)
         )
 
-    def _remember_prompts(self) -> None:
-        """Let others share the prompts of running sequences as soon as they are computed."""
+    def _remember_computed(self) -> None:
+        """Let others share the prompts of running sequences as far as they are computed."""
         for seat in self._seats.values():
             sequence = seat.sequence
-            if not seat.is_indexed and sequence.num_computed >= sequence.num_prompt_tokens:
-                seat.is_indexed = True
-                self._remember(seat.slot, sequence, sequence.num_prompt_tokens)
+            num_tokens = min(sequence.num_computed, sequence.num_prompt_tokens)
+            if num_tokens > seat.num_indexed:
+                seat.num_indexed = num_tokens
+                self._remember(seat.slot, sequence, num_tokens)
 
     def _remember(self, slot: int, sequence: Sequence, num_tokens: int) -> None:
         if self._shares_prefixes and num_tokens:

@@ -54,6 +54,47 @@ def lengths(plan: StepPlan) -> dict[str, int]:
     return {chunk.sequence.request_id: chunk.length for chunk in plan.chunks}
 
 
+def test_prompts_with_one_beginning_wait_for_the_first_and_hold_nobody_up() -> None:
+    scheduler, _ = make_scheduler(step_tokens=64)
+    beginning = [5] * 200
+    first, second, third = (
+        make_sequence(201, token_ids=[*beginning, number]) for number in range(3)
+    )
+    other = make_sequence(20)
+    for sequence in (first, second, third, other):
+        scheduler.add(sequence)
+    running = [first.request_id, other.request_id]
+    assert [sorted(lengths(step(scheduler))) for _ in range(2)] == [sorted(running)] * 2
+    assert (second.num_bypasses, third.num_bypasses) == (0, 0)
+    while second.state is SequenceState.WAITING:
+        step(scheduler)
+    assert first.num_computed >= 200
+    assert third.state is SequenceState.RUNNING
+
+
+def test_who_waited_for_another_goes_on_alone_when_that_one_ends() -> None:
+    scheduler, _ = make_scheduler(step_tokens=64)
+    first, second = (make_sequence(200, token_ids=[5] * 200) for _ in range(2))
+    for sequence in (first, second):
+        scheduler.add(sequence)
+    step(scheduler)
+    assert second.awaited is first
+    scheduler.abort(first.request_id)
+    assert lengths(step(scheduler)) == {second.request_id: 64}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"cache_salt": b"another"}, {"token_ids": [*[5] * 63, *[6] * 137]}],
+    ids=["another tenant's", "a short one"],
+)
+def test_such_a_beginning_is_not_waited_for(fields: dict[str, object]) -> None:
+    scheduler, _ = make_scheduler(step_tokens=64)
+    for values in ({}, fields):
+        scheduler.add(make_sequence(200, **({"token_ids": [5] * 200} | values)))
+    assert len(lengths(step(scheduler))) == 2
+
+
 def test_nothing_to_do_is_no_plan() -> None:
     scheduler, _ = make_scheduler()
     assert scheduler.plan(1.0) is None
