@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from appliance.generation import FinishReason
 from engines.awaiting import awaits_another
 from engines.pacing import PromptPace
+from engines.prompt_shares import share_out
 from engines.protocol import SchedulerStats
 from engines.runner import Answer, Chunk, KvManager, OutOfKvError, RowError, Sampled, StepPlan
 from engines.sequence import Sequence, SequenceState
@@ -29,35 +30,6 @@ MAX_MISFITS_PER_STEP: Final = 8
 # not pre-empted by the next tokens of the others, recomputed, and pre-empted again.
 GROWTH_TOKENS: Final = 16
 Outcome: TypeAlias = tuple[Sequence, Sampled | RowError]
-
-
-class _PromptBudget:
-    """Shares out one step's tokens for prompts.
-
-    Each prompt takes at most half of what is left, so that a short one behind a long one gets its
-    place in the same step; what nobody wanted goes to the first that can use it.
-    """
-
-    def __init__(self, num_tokens: int) -> None:
-        self.left = num_tokens
-        self._grants: list[tuple[Sequence, int]] = []
-
-    def grant(self, sequence: Sequence) -> None:
-        if self.left:
-            length = min(sequence.num_uncomputed, max(1, self.left // 2))
-            self.left -= length
-            self._grants.append((sequence, length))
-
-    def chunks(self) -> list[Chunk]:
-        """The shares as chunks, in the order they were granted, topped up with what is left."""
-        chunks = []
-        for sequence, granted in self._grants:
-            length = min(sequence.num_uncomputed, granted + self.left)
-            self.left -= length - granted
-            samples = length == sequence.num_uncomputed
-            start = sequence.num_computed
-            chunks.append(Chunk(sequence=sequence, start=start, length=length, samples=samples))
-        return chunks
 
 
 class Scheduler:
@@ -142,13 +114,11 @@ class Scheduler:
         Raises OutOfKvError when the oldest running sequence does not fit even alone.
         """
         decodes, prompts = self._continue_running()
-        budget = _PromptBudget(self._prompt_budget(len(decodes)))
-        for sequence in prompts:
-            budget.grant(sequence)
-        if not self._has_preempted or not self._running:
-            self._admit_waiting(budget, now)
+        num_prompt_tokens = self._prompt_budget(len(decodes))
+        if num_prompt_tokens and not (self._has_preempted and self._running):
+            prompts += self._admit_waiting(now)
         self._has_preempted = False
-        chunks = budget.chunks()
+        chunks = share_out(prompts, num_prompt_tokens)
         if self._speculation is not None and decodes and not chunks:
             decodes = self._speculation.add_drafts(decodes, self._step_tokens - len(decodes))
         chunks = decodes + chunks
@@ -263,18 +233,18 @@ class Scheduler:
                 return True
         raise OutOfKvError(f"{len(sequence.token_ids)} tokens do not fit even alone")
 
-    def _admit_waiting(self, budget: _PromptBudget, now: float) -> None:
+    def _admit_waiting(self, now: float) -> list[Sequence]:
+        """Admit who fits, in their order; answers who was."""
+        admitted: list[Sequence] = []
         passed_over: list[Sequence] = []
         position = 0
-        while (
-            position < len(self._waiting) and budget.left and len(self._running) < self._max_running
-        ):
+        while position < len(self._waiting) and len(self._running) < self._max_running:
             sequence = self._waiting[position]
             if awaits_another(sequence, self._running):
                 position += 1
             elif self._admit(sequence, now):
                 del self._waiting[position]
-                budget.grant(sequence)
+                admitted.append(sequence)
                 for other in passed_over:
                     other.num_bypasses += 1
             elif _holds_the_line(sequence) or len(passed_over) == MAX_MISFITS_PER_STEP:
@@ -282,6 +252,7 @@ class Scheduler:
             else:
                 passed_over.append(sequence)
                 position += 1
+        return admitted
 
     def _admit(self, sequence: Sequence, now: float) -> bool:
         if not self._leaves_room_to_grow(sequence) or not self._kv.admit(sequence):

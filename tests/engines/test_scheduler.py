@@ -92,7 +92,8 @@ def test_such_a_beginning_is_not_waited_for(fields: dict[str, object]) -> None:
     scheduler, _ = make_scheduler(step_tokens=64)
     for values in ({}, fields):
         scheduler.add(make_sequence(200, **({"token_ids": [5] * 200} | values)))
-    assert len(lengths(step(scheduler))) == 2
+    step(scheduler)
+    assert scheduler.stats().num_running == 2
 
 
 def test_nothing_to_do_is_no_plan() -> None:

@@ -1,0 +1,46 @@
+"""Whose prompt is computed in a step, and how much of it.
+
+Prompts computed one after the other are done sooner than side by side, and cost less: an engine may
+have to compute pieces of different lengths one by one. So the first takes what it can use, and only
+prompts that have less to go get up to half before it, the shortest first: none waits behind a long
+one. What is left goes to the others in their order.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+
+from engines.runner import Chunk
+from engines.sequence import Sequence
+
+
+def share_out(prompts: Seq[Sequence], num_tokens: int) -> list[Chunk]:
+    """So many tokens of a step for these prompts, which stand in order of importance."""
+    lengths = [0] * len(prompts)
+    _fill(lengths, prompts, _those_before_the_first(prompts), num_tokens // 2)
+    _fill(lengths, prompts, range(len(prompts)), num_tokens - sum(lengths))
+    return [
+        Chunk(
+            sequence=prompt,
+            start=prompt.num_computed,
+            length=length,
+            samples=length == prompt.num_uncomputed,
+        )
+        for prompt, length in zip(prompts, lengths, strict=True)
+        if length
+    ]
+
+
+def _those_before_the_first(prompts: Seq[Sequence]) -> list[int]:
+    """Where those stand that have less to go than the first, the shortest first."""
+    left = [prompt.num_uncomputed for prompt in prompts]
+    return sorted((i for i in range(1, len(left)) if left[i] < left[0]), key=left.__getitem__)
+
+
+def _fill(
+    lengths: list[int], prompts: Seq[Sequence], indices: Iterable[int], num_tokens: int
+) -> None:
+    """Give those at the indices what they can still use, in this order, until none is left."""
+    for i in indices:
+        more = min(prompts[i].num_uncomputed - lengths[i], num_tokens)
+        lengths[i] += more
+        num_tokens -= more

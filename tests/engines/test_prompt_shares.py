@@ -1,0 +1,62 @@
+"""Prompts are computed one after the other, and no short one waits behind a long one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.generation import SamplingParams
+from engines.prompt_shares import share_out
+from engines.sequence import Sequence
+
+
+def prompts(*num_uncomputed: int) -> list[Sequence]:
+    return [
+        Sequence(
+            request_id=str(number),
+            index=0,
+            num_prompt_tokens=5 + length,
+            token_ids=[0] * (5 + length),
+            max_tokens=1,
+            sampling=SamplingParams(),
+            seed=0,
+            num_computed=5,
+        )
+        for number, length in enumerate(num_uncomputed)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_uncomputed", "lengths"),
+    [
+        ((600, 600, 600), {"0": 64}),
+        ((4000, 10), {"0": 54, "1": 10}),
+        ((4000, 200), {"0": 32, "1": 32}),
+        ((4000, 300, 20, 3000), {"0": 32, "1": 12, "2": 20}),
+        ((30, 600, 600), {"0": 30, "1": 34}),
+        ((20, 20, 20), {"0": 20, "1": 20, "2": 20}),
+        ((1, 1), {"0": 1, "1": 1}),
+        ((), {}),
+    ],
+)
+def test_the_first_goes_first_and_shorter_ones_beside_it(
+    num_uncomputed: tuple[int, ...], lengths: dict[str, int]
+) -> None:
+    chunks = share_out(prompts(*num_uncomputed), 64)
+    assert {chunk.sequence.request_id: chunk.length for chunk in chunks} == lengths
+
+
+def test_a_chunk_that_ends_its_prompt_samples() -> None:
+    first, second = share_out(prompts(4000, 10), 64)
+    assert (first.start, first.samples) == (5, False)
+    assert (second.start, second.samples) == (5, True)
+
+
+@given(st.lists(st.integers(1, 100), max_size=8), st.integers(0, 200))
+def test_no_token_is_wasted_and_the_first_gets_at_least_half(
+    num_uncomputed: list[int], num_tokens: int
+) -> None:
+    chunks = share_out(prompts(*num_uncomputed), num_tokens)
+    assert sum(chunk.length for chunk in chunks) == min(num_tokens, sum(num_uncomputed))
+    if chunks:
+        assert chunks[0].sequence.request_id == "0"
+        assert chunks[0].length >= min(num_uncomputed[0], num_tokens - num_tokens // 2)
