@@ -14,6 +14,7 @@ from tests.bench import (
     embeddings,
     kv_waste,
     long_prompt,
+    prefixes,
     speculation,
     step_cost,
     stock_server,
@@ -24,6 +25,7 @@ from tests.bench.report import NUM_ROUNDS, Measure, Missing, NotMeasuredError, R
 BENCHES: Final[dict[str, Measure]] = {
     "decoding": decoding.measure,
     "long-prompt": long_prompt.measure,
+    "prefixes": prefixes.measure,
     "speculation": speculation.measure,
     "step-cost": step_cost.measure,
     "kv-waste": kv_waste.measure,
