@@ -54,6 +54,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     memory_bytes: BytesOrAuto = 0
     prefix_memory_share: Share = 0.125
     speculation: bool = True
+    deterministic: bool = False
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -63,16 +63,22 @@ def configured(config: Config, variables: Mapping[str, str] | None = None) -> Co
     return structs.replace(config, logs=structs.replace(config.logs, level=level))
 
 
-def worker_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+def worker_environment(
+    variables: Mapping[str, str] | None = None, *, deterministic: bool = False
+) -> dict[str, str]:
     """What an engine worker finds in its environment: ours, and a bound on how long threads spin.
 
     llama.cpp's threads wait for each other some hundred times a token. By default OpenMP spins for
     milliseconds before it sleeps, so on a crowded machine they burn the time they wait for: 40
     tokens took 29 s as it comes and 7 s with a count of 2000 (load 9 on 2 cores, one run each). On
     a quiet one a short spin was as fast within the noise. An operator's own OpenMP settings stay.
+
+    A `deterministic` one does without ggml's kernel for many rows of a K-quant format: it rounds
+    in another way than the one for few.
     """
     variables = os.environ if variables is None else variables
-    return {"GOMP_SPINCOUNT": _SPIN_COUNT, **variables}
+    kernels = {"GGML_CPU_TILED_MM": "0"} if deterministic else {}
+    return {"GOMP_SPINCOUNT": _SPIN_COUNT, **variables, **kernels}
 
 
 def _home_root(variables: Mapping[str, str]) -> Path:

@@ -149,6 +149,7 @@ class Memory:
             step_tokens=engine.step_tokens,
             log_level=self._config.logs.level,
             speculation=engine.speculation,
+            deterministic=engine.deterministic,
         )
         return Replica(options, self._patience, room=room)
 

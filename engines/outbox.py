@@ -1,9 +1,9 @@
 """When a worker tells what it has: a stream that runs fast does so in company.
 
-A token that travels alone wakes three processes whose code has left the processor's caches since
-the last one: 0.7 ms of a small machine, where one that travels along takes 0.04 ms. So the pieces
-of running streams wait for each other as long as a display takes to show the one before. Whatever
-begins, ends or fails is told at once.
+A token that travels alone wakes processes whose code has left the processor's caches since the
+last one: 0.6 ms in host and gateway of a small machine, where one in a crowd takes 0.03 ms. So the
+pieces of running streams wait for each other as long as a display takes to show the one before.
+Whatever begins, ends or fails is told at once.
 """
 
 from appliance.generation import EngineEvent, Failed, Finished, TextDelta, ToolCallDelta

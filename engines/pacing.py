@@ -14,7 +14,7 @@ from engines.runner import StepPlan
 # However long the decodes of many streams take, prompts get as much time again: a prompt that
 # comes in at a crawl holds up its own caller, and the place that it takes.
 _LEAST_PROMPT_SHARE: Final = 0.5
-# Fewer tokens cost nearly as much as this many.
+# However slow the machine, a prompt moves on by so many.
 _LEAST_TOKENS: Final = 16
 # Before anything is known: small enough for a slow machine, and one step corrects it.
 _FIRST_TOKENS: Final = 64

@@ -25,7 +25,8 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     """How a runner shall be started. 0 means: choose by the machine and the model.
 
     `kv_room_bytes` is the memory that keys and values may take, and `prefix_bytes` (0: none) what
-    computed prefixes may take beside them.
+    computed prefixes may take beside them. A `deterministic` runner is batch-invariant
+    (`engines.batch_invariance`), or does not start.
     """
 
     model: str
@@ -36,6 +37,7 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     step_tokens: int = 0
     kv_room_bytes: int = 0
     prefix_bytes: int = 0
+    deterministic: bool = False
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

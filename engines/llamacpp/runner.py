@@ -15,8 +15,10 @@ import psutil
 from numpy.typing import NDArray
 
 from appliance.errors import CatalogueError, EngineError
+from engines.batch_invariance import is_batch_invariant
 from engines.llamacpp.batch import Batch, num_rows
 from engines.llamacpp.embedding import LlamaEmbedder, find_pooling
+from engines.llamacpp.gguf_check import GgufFacts
 from engines.llamacpp.kv_cells import KvCells, Seat
 from engines.llamacpp.sizing import Sizes, choose_sizes
 from engines.llamacpp.slot_memory import SlotMemory
@@ -32,6 +34,7 @@ from engines.verifying import verify
 
 DEFAULT_STEP_TOKENS: Final = 256
 
+_BF16: Final = 30  # ggml.h
 _NO_KV_SLOT: Final = 1
 _NO_ROWS: Final[NDArray[np.float32]] = np.empty((0, 0), np.float32)
 
@@ -45,7 +48,7 @@ class LlamaRunner:
         self.embedder = None
         self.step_tokens = options.step_tokens or DEFAULT_STEP_TOKENS
         self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
-        self._context = _open_context(model, sizes, self.step_tokens, options.num_threads)
+        self._context = _open_context(model, sizes, self.step_tokens, options)
         keeps_all = _can_trim(model) and not llama.llama_model_n_swa(model)
         slot_bytes = sizes.slot_cells * sizes.cell_bytes
         self._memory = SlotMemory(self._context, slot_bytes if keeps_all else 0)
@@ -154,7 +157,25 @@ def start(options: RunnerOptions) -> LlamaRunner | LlamaEmbedder:
     machine it does not fit, ConfigError for options it does not allow.
     """
     facts = check_file(options.path)
-    model = open_model(options.path)
+    if not options.deterministic:
+        return _start(options, facts)
+    for repacks in (True, False):  # repacked, K-quants have kernels of their own for many rows
+        runner = _start(options, facts, repacks=repacks)
+        if isinstance(runner, LlamaEmbedder) or is_batch_invariant(runner):
+            return runner
+        runner.close()
+    raise EngineError(
+        "engine.not_deterministic",
+        f"{options.model} is computed differently alone and in a batch, in its format on this"
+        " machine",
+        hint="use a quantised format of the model, or set engine.deterministic to false",
+    )
+
+
+def _start(
+    options: RunnerOptions, facts: GgufFacts, *, repacks: bool = True
+) -> LlamaRunner | LlamaEmbedder:
+    model = open_model(options.path, repacks=repacks)
     pooling = find_pooling(model)
     if pooling is not None:
         return LlamaEmbedder(model, pooling, options, facts.context_length)
@@ -163,13 +184,17 @@ def start(options: RunnerOptions) -> LlamaRunner | LlamaEmbedder:
     return LlamaRunner(model, sizes, options)
 
 
-def _open_context(model: Any, sizes: Sizes, step_tokens: int, num_threads: int) -> Any:  # noqa: ANN401
+def _open_context(model: Any, sizes: Sizes, step_tokens: int, options: RunnerOptions) -> Any:  # noqa: ANN401
     params = llama.llama_context_default_params()
     params.n_ctx = sizes.slot_cells * sizes.num_slots
     params.n_seq_max = sizes.num_slots
     params.n_batch = params.n_ubatch = max(step_tokens, sizes.num_slots)
-    params.n_threads = params.n_threads_batch = num_threads or len(os.sched_getaffinity(0))
+    params.n_threads = params.n_threads_batch = options.num_threads or len(os.sched_getaffinity(0))
     params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_AUTO
+    if options.deterministic:
+        # Of flash attention's three ways two want keys and values of one type; so there is one way
+        # left for every shape. Without it, a row alone and several rows have different kernels.
+        params.type_v = _BF16
     params.kv_unified = False
     params.no_perf = True
     context = llama.llama_init_from_model(model, params)

@@ -52,11 +52,16 @@ def _require_facts(path: Path, verdict: Verdict) -> GgufFacts:
     return verdict.facts
 
 
-def open_model(path: Path) -> Any:  # noqa: ANN401
-    """libllama's model. Raises CatalogueError `model.file_refused` with libllama's own reason."""
+def open_model(path: Path, *, repacks: bool = True) -> Any:  # noqa: ANN401
+    """libllama's model; `repacks` weights that the processor has faster kernels for.
+
+    Raises CatalogueError `model.file_refused` with libllama's own reason.
+    """
     library = load_library()
     library.first_error = ""
-    model = llama.llama_model_load_from_file(str(path).encode(), llama.llama_model_default_params())
+    params = llama.llama_model_default_params()
+    params.use_extra_bufts = repacks
+    model = llama.llama_model_load_from_file(str(path).encode(), params)
     if not model:
         reason = library.first_error.replace(str(path), path.name) or "it gives no reason"
         message = f"llama.cpp does not open {path.name}: {reason}"

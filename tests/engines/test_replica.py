@@ -109,7 +109,7 @@ def test_the_command_line_names_every_option() -> None:
     assert " ".join(arguments(options, 7)) == (
         "--fd 7 --runner echo --model a b --path /x y --context-tokens 1 --num-slots 2"
         " --num-threads 3 --step-tokens 0 --kv-room-bytes 0 --prefix-bytes 0 --log-level info"
-        " --speculation 0"
+        " --speculation 0 --deterministic 0"
     )
 
 
