@@ -164,9 +164,10 @@ class KvManager(Protocol):
     def saved_tokens(self) -> int:
         """Tokens kept for reuse outside of where they could be computed on."""
 
-    def admit(self, sequence: Sequence) -> bool:
+    def admit(self, sequence: Sequence, *, spare_tokens: int = 0) -> bool:
         """Give a waiting sequence a place for all its known tokens, or say no and change nothing.
 
+        Where running ones share one memory, `spare_tokens` of it are to be left for them to grow.
         On success `sequence.num_computed` (and, the first time, `num_cached`) is the length of the
         prefix found in the cache, at most `len(token_ids) - 1`.
         """

@@ -255,7 +255,7 @@ class Scheduler:
         return admitted
 
     def _admit(self, sequence: Sequence, now: float) -> bool:
-        if not self._leaves_room_to_grow(sequence) or not self._kv.admit(sequence):
+        if not self._kv.admit(sequence, spare_tokens=GROWTH_TOKENS * len(self._running)):
             return False
         sequence.state = SequenceState.RUNNING
         insort(self._running, sequence, key=_rank)
@@ -265,10 +265,6 @@ class Scheduler:
             self._prefix_cache_hits += sequence.num_cached
             self._num_prompt_tokens += sequence.num_prompt_tokens if not sequence.leader else 0
         return True
-
-    def _leaves_room_to_grow(self, sequence: Sequence) -> bool:
-        num_free = self._kv.total_tokens - self._kv.used_tokens - len(sequence.token_ids)
-        return not self._running or num_free >= GROWTH_TOKENS * len(self._running)
 
 
 def _rank(sequence: Sequence) -> tuple[int, float, int]:

@@ -45,6 +45,7 @@ class Sequence(Struct, kw_only=True, eq=False):
     `constraint` and `withheld` narrow which tokens may follow (`engines.restrictions`). Where
     `prompt_scores` is a list, the runner puts the logprobs of every prompt token but the first
     into it, in order, chunk by chunk. `drafter` guesses its next tokens where guesses may pay.
+    `block_digests` name its full blocks where a KvManager keeps blocks (`engines.pytorch`).
     """
 
     request_id: str
@@ -74,6 +75,7 @@ class Sequence(Struct, kw_only=True, eq=False):
     drafter: "Drafter | None" = None
     awaited: "Sequence | None" = None
     num_awaited: int = 0
+    block_digests: list[bytes] | None = None
 
     @property
     def num_output_tokens(self) -> int:

@@ -55,11 +55,12 @@ class EchoKv:
         """All tokens are in blocks."""
         return 0
 
-    def admit(self, sequence: Sequence) -> bool:
+    def admit(self, sequence: Sequence, *, spare_tokens: int = 0) -> bool:
         """Blocks for all known tokens, and credit for what the cache already covers of them."""
         num_blocks = self._blocks_for(len(sequence.token_ids))
         holder, num_matched = self._cache.longest(sequence.cache_salt, sequence.token_ids)
-        if not self._claim(num_blocks):
+        num_left = self.total_tokens - self.used_tokens - len(sequence.token_ids)
+        if num_left < spare_tokens or not self._claim(num_blocks):
             return False
         if holder in self._cache:
             self._cache.touch(holder)

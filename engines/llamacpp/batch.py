@@ -7,6 +7,7 @@ import llama_cpp.llama_cpp as llama
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.row_answers import num_rows
 from engines.runner import Chunk
 
 
@@ -73,17 +74,6 @@ class Batch:
         self._slots[begin:end] = slot
         self._wants_logits[begin:end] = 1
         self.struct.n_tokens = end
-
-
-def num_rows(chunk: Chunk) -> int:
-    """How many rows of logits a chunk wants: all for its prompt's scores, or its last to sample.
-
-    Those of its drafts are to be sampled, too.
-    """
-    sequence = chunk.sequence
-    if sequence.prompt_scores is not None and chunk.start < sequence.num_prompt_tokens - 1:
-        return chunk.length
-    return int(chunk.samples) + len(chunk.drafts)
 
 
 def _pointer(array: NDArray[Any], kind: Any) -> Any:  # noqa: ANN401  ctypes pointers have no common type

@@ -109,7 +109,7 @@ class KvCells:
         """Tokens that are saved beyond the slots."""
         return self._saved.num_tokens
 
-    def admit(self, sequence: Sequence) -> bool:
+    def admit(self, sequence: Sequence, *, spare_tokens: int = 0) -> bool:  # noqa: ARG002
         """Seat a waiting sequence and let it keep the longest prefix that is still known."""
         if len(self._seats) == self._num_slots or not self.grow(sequence, len(sequence.token_ids)):
             return False

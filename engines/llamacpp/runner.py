@@ -5,7 +5,6 @@ llama.cpp's context is not thread-safe: one thread calls `execute`, and nothing 
 
 import ctypes
 import os
-from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from appliance.errors import CatalogueError, EngineError
 from engines.batch_invariance import is_batch_invariant
-from engines.llamacpp.batch import Batch, num_rows
+from engines.llamacpp.batch import Batch
 from engines.llamacpp.embedding import LlamaEmbedder, find_pooling
 from engines.llamacpp.gguf_check import GgufFacts
 from engines.llamacpp.kv_cells import KvCells, Seat
@@ -24,13 +23,9 @@ from engines.llamacpp.sizing import Sizes, choose_sizes
 from engines.llamacpp.slot_memory import SlotMemory
 from engines.llamacpp.tokenizer import LlamaTokenizer
 from engines.llamacpp.weights import check_file, open_model
-from engines.prompt_scores import put_prompt_scores
 from engines.protocol import ModelFacts
-from engines.restrictions import allowed_tokens
-from engines.runner import Answer, Chunk, OutOfKvError, RowError, RunnerOptions, Sampled, StepPlan
-from engines.sampler import Row, SamplerState, likeliest, with_logprobs
-from engines.sequence import Sequence
-from engines.verifying import verify
+from engines.row_answers import num_rows, read_answers
+from engines.runner import Answer, Chunk, OutOfKvError, RowError, RunnerOptions, StepPlan
 
 DEFAULT_STEP_TOKENS: Final = 256
 
@@ -106,37 +101,20 @@ class LlamaRunner:
 
     def _read(self, plan: StepPlan, order: list[int]) -> Seq[Answer]:
         """What the computed rows say, chunk by chunk as planned; the batch was in `order`."""
+        chunks = [plan.chunks[i] for i in order]
         answers: list[Answer] = [None] * len(order)
-        counts = [num_rows(plan.chunks[i]) for i in order]
-        rows = self._rows(sum(counts))
-        greedy: dict[int, int] = {}
-        end = 0
-        for i, count in zip(order, counts, strict=True):
-            begin, end = end, end + count
-            chunk = plan.chunks[i]
-            if chunk.sequence.prompt_scores is not None:
-                put_prompt_scores(chunk, _scorer(rows[begin:end]))
-            if not chunk.samples:
-                continue
-            if chunk.drafts:
-                answers[i] = self._verify(chunk, rows[begin:end])
-            elif _takes_likeliest(chunk.sequence):
-                greedy[i] = end - 1
-            else:
-                answers[i] = _choose(chunk.sequence, rows[end - 1])
-        if greedy:
-            chosen = rows if len(greedy) == len(rows) else rows[list(greedy.values())]
-            for i, answer in zip(greedy, likeliest(chosen), strict=True):
-                answers[i] = answer
+        rows = self._rows(sum(map(num_rows, chunks)))
+        for i, answer in zip(order, read_answers(chunks, rows), strict=True):
+            answers[i] = answer
+            if plan.chunks[i].drafts:
+                self._forget_drafts(plan.chunks[i], answer)
         return answers
 
-    def _verify(self, chunk: Chunk, rows: NDArray[np.float32]) -> Answer:
-        """What is right of the drafts; the slot forgets the rest."""
-        answer = verify(chunk, rows, _choose)
+    def _forget_drafts(self, chunk: Chunk, answer: Answer) -> None:
+        """Keep no more in the slot than is right."""
         num_computed = chunk.start + (len(answer) if isinstance(answer, tuple) else 1)
         seat: Seat = chunk.sequence.kv
         self._memory.trim(seat.slot, num_computed)
-        return answer
 
     def _rows(self, count: int) -> NDArray[np.float32]:
         """The logits that were asked for, in the order of the batch; valid until the next step."""
@@ -212,38 +190,3 @@ def _open_context(model: Any, sizes: Sizes, step_tokens: int, options: RunnerOpt
 def _can_trim(model: Any) -> bool:  # noqa: ANN401
     """Whether the end of a sequence can be cut off its memory; recurrent states only forget all."""
     return not (llama.llama_model_is_recurrent(model) or llama.llama_model_is_hybrid(model))
-
-
-def _takes_likeliest(sequence: Sequence) -> bool:
-    is_free = sequence.constraint is None and not sequence.withheld
-    return is_free and _sampler(sequence).takes_likeliest
-
-
-def _choose(sequence: Sequence, row: Row) -> Sampled | RowError:
-    allowed = allowed_tokens(sequence, len(row))
-    if isinstance(allowed, RowError):
-        return allowed
-    output_ids = sequence.token_ids[sequence.num_prompt_tokens :]
-    return _sampler(sequence).choose(row, output_ids, allowed)
-
-
-def _sampler(sequence: Sequence) -> SamplerState:
-    seat: Seat = sequence.kv
-    if seat.sampler is None:
-        prompt_ids = sequence.token_ids[: sequence.num_prompt_tokens]
-        seat.sampler = SamplerState(sequence.sampling, seed=sequence.seed, prompt_ids=prompt_ids)
-    sampler: SamplerState = seat.sampler
-    return sampler
-
-
-def _scorer(rows: NDArray[np.float32]) -> Callable[[Sequence, int], Sampled]:
-    """Scores one token a row, from the first row on."""
-    left = iter(rows)
-
-    def score(sequence: Sequence, token_id: int) -> Sampled:
-        row = next(left)
-        if not sequence.sampling.logprobs:
-            return Sampled(token_id=token_id)
-        return with_logprobs(row, token_id, sequence.sampling.num_top_logprobs)
-
-    return score
