@@ -1,4 +1,4 @@
-"""RMS normalisation (Zhang and Sennrich 2019), alone and together with the residual sum before it."""
+"""RMS normalisation (Zhang and Sennrich 2019), alone and after the residual sum."""
 
 import torch
 from torch import Tensor
