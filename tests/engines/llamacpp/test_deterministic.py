@@ -17,7 +17,7 @@ from engines.batch_invariance import is_batch_invariant
 from engines.llamacpp.runner import LlamaRunner, start
 from engines.runner import RunnerOptions
 from tests.engines.llamacpp.llama_file import write_llama
-from tests.engines.llamacpp.situations import SITUATIONS, Ask, alone, next_turns
+from tests.engines.situations import SITUATIONS, Ask, next_turns, twice
 
 TOPICS = ["the sea", "old maps", "bread", "a lost key", "two friends", "snow"]
 SENTENCE = "The harbour was quiet and the boats lay side by side. "
@@ -53,7 +53,8 @@ def a_dozen(runner: LlamaRunner) -> list[Ask]:
 def test_the_same_request_gets_the_same_answer_in_every_situation(steady: LlamaRunner) -> None:
     """ggml-org/llama.cpp#7052: the same seed gave other answers under load."""
     asks = a_dozen(steady)
-    expected = alone(steady, asks)
+    expected, again = twice(steady, asks)
+    assert again == expected
     for name, answers in SITUATIONS.items():
         assert answers(steady, asks, expected) == expected, name
 

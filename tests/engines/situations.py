@@ -1,7 +1,7 @@
 """The same requests in all situations that must not matter: alone, beside others, from the cache,
 as the next turn of a conversation, and after pre-emption.
 
-An answer here is the tokens of a request run to its end through the real scheduler.
+An answer here is the tokens of a request, as many as it asked for, through the real scheduler.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from appliance.generation import FinishReason, SamplingParams
-from engines.llamacpp.runner import LlamaRunner
-from engines.runner import Chunk, Sampled
+from engines.runner import Chunk, Runner, Sampled
 from engines.scheduler import Scheduler
 from engines.sequence import Sequence
 from engines.speculation import Speculation
 
 MAX_RUNNING: Final = 8
-_STEPS_BETWEEN_PREEMPTIONS: Final = 5
+# Of its answer a sequence has this part when it is sent back.
+_PART_BEFORE_PREEMPTION: Final = 1 / 4
 _NUM_DRAFTS: Final = 3
 
 Answers: TypeAlias = list[list[int]]
@@ -37,7 +37,7 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 
 def answer(
-    runner: LlamaRunner,
+    runner: Runner,
     asks: Seq[Ask],
     *,
     salt: bytes | None = None,
@@ -46,8 +46,8 @@ def answer(
 ) -> Answers:
     """Answers to requests that come in at once; up to eight run together.
 
-    Without a salt nothing computed before is shared. With `preempts` a sequence loses its place
-    every few steps, and every second time what it had computed as well.
+    Without a salt nothing computed before is shared. With `preempts`, for at most eight, all but
+    the oldest lose their place in the middle of their answers.
     """
     scheduler = Scheduler(
         runner.kv,
@@ -59,50 +59,53 @@ def answer(
     sequences = [_sequence(ask, salt, number) for number, ask in enumerate(asks)]
     for sequence in sequences:
         scheduler.add(sequence)
-    num_steps = 0
     while (plan := scheduler.plan(0.0)) is not None:
         for sequence, result in scheduler.commit(plan, runner.execute(plan), seconds=1.0):
             assert isinstance(result, Sampled)
-            is_last = sequence.num_output_tokens == sequence.max_tokens
-            if is_last or runner.tokenizer.ends_generation(result.token_id):
-                scheduler.finish(sequence, FinishReason.STOP)
-        num_steps += 1
-        if preempts and num_steps % _STEPS_BETWEEN_PREEMPTIONS == 0:
-            _preempt(scheduler, forgets=num_steps % 2 == 0)
+            if sequence.num_output_tokens == sequence.max_tokens:
+                scheduler.finish(sequence, FinishReason.LENGTH)
+        if preempts and all(map(_is_under_way, sequences)):
+            _preempt_all(scheduler)
+            assert all(sequence.num_preemptions for sequence in sequences[1:])
+            preempts = False
+    assert not preempts
     return [sequence.token_ids[sequence.num_prompt_tokens :] for sequence in sequences]
 
 
-def alone(runner: LlamaRunner, asks: Seq[Ask]) -> Answers:
-    """Each by itself, with nothing to share."""
-    return [answer(runner, [ask])[0] for ask in asks]
+def twice(runner: Runner, asks: Seq[Ask]) -> tuple[Answers, Answers]:
+    """Each by itself, with nothing to share; and again while its prompt and answer are there."""
+    alone: Answers = []
+    again: Answers = []
+    for ask in asks:
+        salt = fresh_salt()
+        alone += answer(runner, [ask], salt=salt)
+        again += answer(runner, [ask], salt=salt)
+    return alone, again
 
 
-def together(runner: LlamaRunner, asks: Seq[Ask], _: Answers) -> Answers:
+def together(runner: Runner, asks: Seq[Ask], _: Answers) -> Answers:
     """Eight at a time, the next one entering as soon as one ends."""
     return answer(runner, asks)
 
 
-def drafted(runner: LlamaRunner, asks: Seq[Ask], expected: Answers) -> Answers:
+def drafted(runner: Runner, asks: Seq[Ask], expected: Answers) -> Answers:
     """Together, with drafts in every step."""
     return answer(runner, asks, speculation=Foresight(runner, expected))
 
 
-def from_cache(runner: LlamaRunner, asks: Seq[Ask], _: Answers) -> Answers:
-    """Each a second time, while its prompt and its answer are still there."""
-    answers = []
-    for ask in asks:
-        salt = fresh_salt()
-        answer(runner, [ask], salt=salt)
-        answers += answer(runner, [ask], salt=salt)
+def preempted(runner: Runner, asks: Seq[Ask], _: Answers) -> Answers:
+    """Together, each sent back once.
+
+    The oldest never is, so one more goes before the others.
+    """
+    answers: Answers = []
+    for begin in range(0, len(asks), MAX_RUNNING - 1):
+        group = asks[begin : begin + MAX_RUNNING - 1]
+        answers += answer(runner, [asks[0], *group], preempts=True)[1:]
     return answers
 
 
-def preempted(runner: LlamaRunner, asks: Seq[Ask], _: Answers) -> Answers:
-    """Together, with one sent back every few steps."""
-    return answer(runner, asks, preempts=True)
-
-
-def next_turns(runner: LlamaRunner, asks: Seq[Ask]) -> tuple[Answers, Answers]:
+def next_turns(runner: Runner, asks: Seq[Ask]) -> tuple[Answers, Answers]:
     """To go on after an answer: with nothing to share, and in the conversation that wrote it."""
     cold: Answers = []
     warm: Answers = []
@@ -121,7 +124,7 @@ def next_turns(runner: LlamaRunner, asks: Seq[Ask]) -> tuple[Answers, Answers]:
 class Foresight(Speculation):
     """Drafts two tokens that are right, and a third that is not."""
 
-    def __init__(self, runner: LlamaRunner, expected: Answers) -> None:
+    def __init__(self, runner: Runner, expected: Answers) -> None:
         super().__init__(runner.kv)
         self._expected = expected
 
@@ -140,11 +143,11 @@ class Foresight(Speculation):
         return (*right, sequence.token_ids[0])
 
 
-# The answers of each request alone are given, too: drafts are made of them.
-SITUATIONS: Final[dict[str, Callable[[LlamaRunner, Seq[Ask], Answers], Answers]]] = {
+# The answers of each request alone are given, too: drafts are made of them. From the cache is the
+# second half of `twice`.
+SITUATIONS: Final[dict[str, Callable[[Runner, Seq[Ask], Answers], Answers]]] = {
     "together": together,
     "with drafts": drafted,
-    "from the cache": from_cache,
     "pre-empted": preempted,
 }
 
@@ -154,10 +157,16 @@ def fresh_salt() -> bytes:
     return b"%d" % next(_numbers)
 
 
-def _preempt(scheduler: Scheduler, *, forgets: bool) -> None:
-    victim = scheduler.preempt_newest()
-    if victim is not None and forgets:
-        victim.cache_salt = fresh_salt()
+def _is_under_way(sequence: Sequence) -> bool:
+    return sequence.num_output_tokens >= _PART_BEFORE_PREEMPTION * sequence.max_tokens
+
+
+def _preempt_all(scheduler: Scheduler) -> None:
+    """All but the oldest; of every second one nothing stays known."""
+    for number in range(len(scheduler.running) - 1):
+        victim = scheduler.preempt_newest()
+        if victim is not None and number % 2:
+            victim.cache_salt = fresh_salt()
 
 
 def _sequence(ask: Ask, salt: bytes, number: int) -> Sequence:
