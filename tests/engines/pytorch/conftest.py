@@ -10,7 +10,11 @@ import torch
 assert "triton" not in sys.modules, "triton was imported before its interpreter was chosen"
 os.environ["TRITON_INTERPRET"] = "1"
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"
+
+from tests.engines.pytorch.interpreter import mend_bfloat16  # noqa: E402
+
 torch.set_num_threads(2)
+mend_bfloat16()
 
 
 @pytest.fixture
