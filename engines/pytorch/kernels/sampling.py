@@ -95,7 +95,7 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> Choices:
         token_ids, are_finite = choose(adjusted, inputs)
     if inputs.num_top is None:
         return Choices(token_ids=token_ids, are_finite=are_finite)
-    return _with_logprobs(logits, token_ids, are_finite, inputs.num_top)
+    return with_logprobs(logits, token_ids, are_finite, inputs.num_top)
 
 
 def adjust(logits: Tensor, inputs: SamplingInputs) -> Tensor:
@@ -211,7 +211,8 @@ def _draw(weights: Tensor, random: Tensor) -> Tensor:
     return (block * _BLOCK + index)[:, 0]
 
 
-def _with_logprobs(logits: Tensor, token_ids: Tensor, are_finite: Tensor, num_top: int) -> Choices:
+def with_logprobs(logits: Tensor, token_ids: Tensor, are_finite: Tensor, num_top: int) -> Choices:
+    """The tokens with their logprobs in rows [R, V], and the `num_top` likeliest of each row."""
     top = logits.topk(min(num_top, logits.shape[1]), dim=-1)
     by_id = top.indices.argsort(-1)
     ids, values = top.indices.gather(1, by_id), top.values.gather(1, by_id)
