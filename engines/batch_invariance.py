@@ -16,7 +16,7 @@ from engines.sequence import Sequence
 # More than kernels for many rows want at least: 64 in ggml's attention, 4 or 8 elsewhere.
 _NUM_TOKENS: Final = 72
 _MOST_SEQUENCES: Final = 8
-_TEXT: Final = "The same question deserves the same answer, whoever else is asking. "
+_NUM_ALONE: Final = 16
 # A row with other bits tells by one of the 20 likeliest tokens' logprobs.
 _SAMPLING: Final = SamplingParams(temperature=0.0, logprobs=True, num_top_logprobs=20)
 
@@ -24,14 +24,17 @@ _SAMPLING: Final = SamplingParams(temperature=0.0, logprobs=True, num_top_logpro
 def is_batch_invariant(runner: Runner) -> bool:
     """Whether what follows a text is the same, to the bit, in whatever way the text is computed.
 
-    At once, its last token alone, in pieces of all sizes, and beside others that share its cache.
+    At once, its last tokens one by one, in pieces of all sizes, and beside others that share its
+    cache.
     Nothing of it is left in the runner.
     """
     token_ids = _take_tokens(runner)
     last = len(token_ids) - 1
+    num_alone = min(_NUM_ALONE, last)
     expected = _answer_alone(runner, token_ids, [last + 1])
     told = [
         _answer_alone(runner, token_ids, [last, 1]),
+        _answer_alone(runner, token_ids, [last + 1 - num_alone, *[1] * num_alone]),
         _answer_alone(runner, token_ids, range(1, last)),
         *_answer_together(runner, token_ids),
     ]
@@ -39,9 +42,9 @@ def is_batch_invariant(runner: Runner) -> bool:
 
 
 def _take_tokens(runner: Runner) -> list[int]:
+    """Tokens of all sorts: where a text repeats itself, roundings even out."""
     length = min(_NUM_TOKENS, runner.facts.context_tokens)
-    token_ids = runner.tokenizer.encode(_TEXT, markers=False)
-    return (token_ids * (length // len(token_ids) + 1))[:length]
+    return [(31 * i * i + 7 * i) % runner.facts.vocabulary_size for i in range(length)]
 
 
 def _answer_alone(runner: Runner, token_ids: list[int], lengths: Iterable[int]) -> Answer:

@@ -4,6 +4,9 @@ Prompts computed one after the other are done sooner than side by side, and cost
 have to compute pieces of different lengths one by one. So the first takes what it can use, and only
 prompts that have less to go get up to half before it, the shortest first: none waits behind a long
 one. What is left goes to the others in their order.
+
+A prompt is not cut one token after its beginning or before its end: engines have kernels of their
+own for a token alone, which round in another way, and answers would depend on where the cut fell.
 """
 
 from collections.abc import Iterable
@@ -18,6 +21,7 @@ def share_out(prompts: Seq[Sequence], num_tokens: int) -> list[Chunk]:
     lengths = [0] * len(prompts)
     _fill(lengths, prompts, _those_before_the_first(prompts), num_tokens // 2)
     _fill(lengths, prompts, range(len(prompts)), num_tokens - sum(lengths))
+    _leave_none_alone(lengths, prompts)
     return [
         Chunk(
             sequence=prompt,
@@ -44,3 +48,11 @@ def _fill(
         more = min(prompts[i].num_uncomputed - lengths[i], num_tokens)
         lengths[i] += more
         num_tokens -= more
+
+
+def _leave_none_alone(lengths: list[int], prompts: Seq[Sequence]) -> None:
+    """Take back what would cut off one token; the first prompt moves on by one at least."""
+    for i, prompt in enumerate(prompts):
+        num_left = prompt.num_uncomputed - lengths[i]
+        if (num_left and lengths[i] == 1 and i) or (num_left == 1 and lengths[i] > 1):
+            lengths[i] -= 1

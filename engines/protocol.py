@@ -141,6 +141,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens. `embedding_size` is
     how many numbers its embeddings have, 0 where it makes none. A model that does not generate only
     embeds. `verifies_drafts`: it can compute tokens that are only guessed, and forget them.
+    `is_batch_invariant`: it computes a token alike whatever is computed beside it.
     """
 
     model: str
@@ -152,6 +153,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     embedding_size: int = 0
     generates: bool = True
     verifies_drafts: bool = False
+    is_batch_invariant: bool = False
 
 
 class SchedulerStats(Struct, frozen=True, kw_only=True):

@@ -23,10 +23,16 @@ _NUM_ROUNDS: Final = 3
 
 
 class Speculation:
-    """Drafts for the sequences of one runner, and what they cost."""
+    """Drafts for the sequences of one runner, and what they cost.
 
-    def __init__(self, kv: KvManager) -> None:
+    Where it `may_round` a drafted token in another way than one that comes alone, none is drafted
+    for a request with a seed: whether drafts pay depends on who else is asking, and its answer must
+    not.
+    """
+
+    def __init__(self, kv: KvManager, *, may_round: bool = False) -> None:
         self._kv = kv
+        self._may_round = may_round
         self._costs = StepCosts()
 
     def add_drafts(self, decodes: list[Chunk], num_tokens: int) -> list[Chunk]:
@@ -36,7 +42,7 @@ class Speculation:
             return decodes
         drafters = [_follow(chunk.sequence) for chunk in decodes]
         chances = [
-            drafter.chances(_most_tokens(chunk.sequence))
+            drafter.chances(self._most_tokens(chunk.sequence))
             for drafter, chunk in zip(drafters, decodes, strict=True)
         ]
         drafted = []
@@ -53,6 +59,12 @@ class Speculation:
         if all(chunk.length == 1 for chunk in plan.chunks):
             num_drafts = sum(len(chunk.drafts) for chunk in plan.chunks)
             self._costs.observe(len(plan.chunks), num_drafts, seconds)
+
+    def _most_tokens(self, sequence: Sequence) -> int:
+        """One token comes anyway."""
+        if self._may_round and sequence.sampling.seed is not None:
+            return 0
+        return min(sequence.max_tokens - sequence.num_output_tokens - 1, _LENGTHS[-1])
 
     def _room_for(self, sequence: Sequence, length: int) -> int:
         """All of `length`, or nothing: a guess takes no place from anybody."""
@@ -95,8 +107,3 @@ def _follow(sequence: Sequence) -> Drafter:
     else:
         sequence.drafter.follow(sequence.token_ids)
     return sequence.drafter
-
-
-def _most_tokens(sequence: Sequence) -> int:
-    """One token comes anyway."""
-    return min(sequence.max_tokens - sequence.num_output_tokens - 1, _LENGTHS[-1])

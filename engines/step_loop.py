@@ -84,14 +84,15 @@ class StepLoop:
         self._runner = runner
         self._tokeniser = tokeniser
         self._clock = clock
-        self._context_tokens = min(runner.facts.context_tokens, runner.kv.total_tokens)
-        drafts = speculates and runner.facts.verifies_drafts
+        facts = runner.facts
+        self._context_tokens = min(facts.context_tokens, runner.kv.total_tokens)
+        speculation = Speculation(runner.kv, may_round=not facts.is_batch_invariant)
         self._scheduler = Scheduler(
             runner.kv,
             step_tokens=runner.step_tokens,
-            max_running=runner.facts.num_slots,
+            max_running=facts.num_slots,
             pace=PromptPace(step_s),
-            speculation=Speculation(runner.kv) if drafts else None,
+            speculation=speculation if speculates and facts.verifies_drafts else None,
         )
         self._live: dict[str, LiveRequest] = {}
         self._num_tokenising = 0

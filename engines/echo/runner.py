@@ -71,6 +71,7 @@ def start(options: RunnerOptions) -> EchoRunner:
         scores_prompts=True,
         embedding_size=EMBEDDING_SIZE,
         verifies_drafts=True,
+        is_batch_invariant=True,
     )
     kv = EchoKv(num_slots * context_tokens)
     return EchoRunner(facts, kv, options.step_tokens or DEFAULT_STEP_TOKENS)

@@ -8,11 +8,12 @@ graph and starts a new graph at every gap, and a gap costs about half a single-s
 running sequences are kept side by side.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
+from engines.llamacpp.calls import num_runs
 from engines.llamacpp.saved_prefixes import Memory, SavedPrefixes, SavedState
 from engines.prefix_cache import PrefixCache
 from engines.sequence import Sequence
@@ -67,7 +68,7 @@ class KvCells:
     """The KvManager of llama.cpp's split memory. Gives orders; the runner carries them out.
 
     With `shares_prefixes` off (memory that cannot be trimmed) nothing is remembered. Beyond the
-    slots, up to `saved_tokens` are.
+    slots, up to `saved_tokens` are. Of a prompt that is known `num_left` tokens are computed again.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class KvCells:
         *,
         shares_prefixes: bool,
         saved_tokens: int = 0,
+        num_left: int = 1,
     ) -> None:
         self._num_slots = num_slots
+        self._num_left = num_left
         self._context_tokens = context_tokens
         self._shares_prefixes = shares_prefixes
         self._seats: dict[int, Seat] = {}
@@ -141,7 +144,7 @@ class KvCells:
 
     def close_gaps(self) -> None:
         """Once a step: bring running sequences together when gaps between them have lasted."""
-        if self._num_runs(self._seats) <= 1:
+        if num_runs(self._seats) <= 1:
             self._num_gappy_steps = 0
             return
         self._num_gappy_steps += 1
@@ -152,7 +155,7 @@ class KvCells:
             ((start, end) for start in self._seats for end in self._free_slots()),
             key=lambda move: self._num_runs_after(*move),
         )
-        if self._num_runs_after(*best) < self._num_runs(self._seats):
+        if self._num_runs_after(*best) < num_runs(self._seats):
             self._reseat(*best)
 
     def take_orders(self) -> list[Order]:
@@ -162,7 +165,7 @@ class KvCells:
 
     def _find_prefix(self, sequence: Sequence) -> tuple[Hashable, int]:
         """Who holds the longest prefix, and how long it is. A slot is better than a saved state."""
-        salt, token_ids = sequence.cache_salt, sequence.token_ids[:-1]
+        salt, token_ids = sequence.cache_salt, sequence.token_ids[: -self._num_left]
         slot, num_shared = self._cache.longest(salt, token_ids)
         state, num_saved = self._saved.longest(salt, token_ids)
         return (state, num_saved) if num_saved > num_shared else (slot, num_shared)
@@ -175,7 +178,7 @@ class KvCells:
         return min(
             free,
             key=lambda slot: (
-                self._num_runs(self._seats.keys() | {slot}),
+                num_runs(self._seats.keys() | {slot}),
                 not (takes_most and slot == source),
                 age[slot],
             ),
@@ -275,10 +278,4 @@ class KvCells:
         return [slot for slot in empty + remembering if slot not in self._seats]
 
     def _num_runs_after(self, start: int, end: int) -> int:
-        return self._num_runs(self._seats.keys() - {start} | {end})
-
-    @staticmethod
-    def _num_runs(slots: Iterable[int]) -> int:
-        """How many groups of neighbours the slots form."""
-        taken = set(slots)
-        return sum(slot - 1 not in taken for slot in taken)
+        return num_runs(self._seats.keys() - {start} | {end})

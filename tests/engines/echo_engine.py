@@ -44,6 +44,7 @@ def make_runner(
         num_slots=num_slots,
         scores_prompts=True,
         verifies_drafts=True,
+        is_batch_invariant=True,
     )
     return EchoRunner(facts, EchoKv(pool, block_tokens=4), step_tokens)
 

@@ -52,11 +52,21 @@ def test_a_chunk_that_ends_its_prompt_samples() -> None:
 
 
 @given(st.lists(st.integers(1, 100), max_size=8), st.integers(0, 200))
-def test_no_token_is_wasted_and_the_first_gets_at_least_half(
+def test_few_tokens_are_wasted_and_the_first_gets_about_half(
     num_uncomputed: list[int], num_tokens: int
 ) -> None:
     chunks = share_out(prompts(*num_uncomputed), num_tokens)
-    assert sum(chunk.length for chunk in chunks) == min(num_tokens, sum(num_uncomputed))
+    num_useful = min(num_tokens, sum(num_uncomputed))
+    num_cut = 3  # At most these are cut: the first, one of the shorter ones, and one after it.
+    assert num_useful - num_cut <= sum(chunk.length for chunk in chunks) <= num_useful
     if chunks:
         assert chunks[0].sequence.request_id == "0"
-        assert chunks[0].length >= min(num_uncomputed[0], num_tokens - num_tokens // 2)
+        assert chunks[0].length >= min(num_uncomputed[0], num_tokens - num_tokens // 2) - 1
+
+
+@given(st.lists(st.integers(1, 100), max_size=8), st.integers(2, 200))
+def test_no_token_is_cut_off_alone(num_uncomputed: list[int], num_tokens: int) -> None:
+    for number, chunk in enumerate(share_out(prompts(*num_uncomputed), num_tokens)):
+        num_left = chunk.sequence.num_uncomputed - chunk.length
+        assert num_left != 1 or chunk.length == 1
+        assert num_left == 0 or chunk.length > 1 or number == 0

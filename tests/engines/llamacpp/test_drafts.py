@@ -1,11 +1,14 @@
 """Drafts on the real model: the same tokens, true logprobs, and what was wrong is forgotten.
 
-All stay under 256 tokens, where llama.cpp computes a row alike whatever is computed beside it.
+In deterministic mode, where a token is computed alike whatever is computed beside it. Without it
+one that was drafted is rounded in another way than one that comes alone.
 """
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +16,8 @@ from appliance.generation import FinishReason, OutputFormat, SamplingParams
 from engines.constraint import Constraint
 from engines.grammar import GrammarCompiler
 from engines.grammar_text import AnswerShape
-from engines.llamacpp.runner import LlamaRunner
-from engines.runner import Chunk, Sampled, StepPlan
+from engines.llamacpp.runner import LlamaRunner, start
+from engines.runner import Chunk, RunnerOptions, Sampled, StepPlan
 from engines.scheduler import Scheduler
 from engines.sequence import Sequence
 from engines.speculation import Speculation
@@ -24,6 +27,17 @@ pytestmark = pytest.mark.model
 
 # What is found in the cache is not computed in the same rows: nothing is found here.
 _salts: Iterator[int] = count()
+
+
+@pytest.fixture(scope="module")
+def runner(model_path: Path) -> Iterator[LlamaRunner]:
+    options = RunnerOptions(
+        model="smollm2:135m", path=model_path, context_tokens=512, num_slots=8, deterministic=True
+    )
+    with closing(start(options)) as runner:
+        assert isinstance(runner, LlamaRunner)
+        yield runner
+
 
 POEM = "Roses are red, violets are blue, sugar is sweet, and so are you."
 GREEDY = SamplingParams(temperature=0.0, logprobs=True, num_top_logprobs=2)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from appliance.errors import ConfigError, MachineError
 from engines.llamacpp.gguf_check import GgufFacts
@@ -34,6 +35,18 @@ def options(context_tokens: int = 0, num_slots: int = 0) -> RunnerOptions:
 def test_slots_take_a_quarter_of_the_memory(available_bytes: int, num_slots: int) -> None:
     sizes = choose_sizes(options(), FACTS, available_bytes)
     assert (sizes.num_slots, sizes.context_tokens) == (num_slots, 4096)
+
+
+@pytest.mark.parametrize(
+    ("context_tokens", "num_heads", "graph_tokens"),
+    [(4096, 9, 910), (8192, 32, 128), (131_072, 64, 32)],
+)
+def test_scores_of_long_contexts_keep_to_their_room(
+    context_tokens: int, num_heads: int, graph_tokens: int
+) -> None:
+    facts = replace(FACTS, context_length=context_tokens, num_heads=num_heads)
+    sizes = choose_sizes(options(context_tokens, 1), facts, 1000 * SLOT_BYTES)
+    assert sizes.graph_tokens == graph_tokens
 
 
 def test_what_was_asked_for_is_kept_exactly() -> None:
