@@ -1,0 +1,680 @@
+"""Attention over the paged cache in Triton, for steps that decode, prefill, or do both.
+
+The rows of a tile are query tokens times the query heads that share a head of keys, so keys are
+read once for all of them. Keys are walked in tiles at absolute positions, with a running maximum
+and sum (FlashAttention, Dao et al. 2022). Sequences with few new tokens are cut into splits of a
+fixed number of keys, worked off by as many programs as the GPU runs at once and joined by a second
+kernel (Flash-Decoding, 2023); those with more are walked whole, tile by tile of their queries.
+
+So what is computed for a token, and in which order, follows from its own sequence alone: not from
+what else is in the batch, nor how long others are. Nothing that depends on lengths is a constant of
+the compiler.
+"""
+
+from typing import Final
+
+import torch
+import triton
+from msgspec import Struct
+from torch import Tensor
+from triton import language as tl
+
+from engines.pytorch.kernels.chip import has_float8, num_processors, shared_bytes
+from engines.pytorch.kernels.float8_kernel import from_bytes
+from engines.pytorch.kv_cache import LayerCache
+from engines.pytorch.ops import AttentionShape
+from engines.pytorch.step_inputs import StepInputs
+
+# Keys of a split: with fewer, joining costs more than 3 % of the traffic at 8 query heads a key
+# head; with more, one long sequence alone keeps too few processors busy.
+SPLIT: Final = 512
+# Rows of query tokens times heads up to which a sequence is walked in splits: one decoded token, or
+# one with its drafts. Tiles of 16 and 32 rows are multiplied by the same instructions.
+_FEW_ROWS: Final = 32
+# Sequences looked at together when a program looks for its own.
+_LOOK = tl.constexpr(128)
+
+
+class Tiling(Struct, frozen=True, kw_only=True):
+    """Rows and keys of a tile, and how it is worked on."""
+
+    block_rows: int
+    tile: int
+    num_warps: int
+    num_stages: int
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What of a launch follows from heads and types alone, the same in every step of a model."""
+
+    group: int
+    most_few: int
+    padded_dim: int
+    few: Tiling
+    many: Tiling
+
+
+def plan(group: int, head_dim: int, item_bytes: int) -> Plan:
+    """How heads of `head_dim` numbers of `item_bytes` are walked, `group` queries to a key."""
+    padded_dim = max(16, triton.next_power_of_2(head_dim))
+    few_rows = max(_FEW_ROWS, triton.next_power_of_2(group))
+    # 16 KiB a tile of keys and as many of values: with three under way, two programs fit.
+    tile = min(128, max(16, 16384 // (padded_dim * item_bytes)))
+    many_rows = max(few_rows, 128 if padded_dim <= 128 else 64)
+    return Plan(
+        group=group,
+        most_few=few_rows // group,
+        padded_dim=padded_dim,
+        few=Tiling(block_rows=few_rows, tile=tile, num_warps=4, num_stages=3),
+        many=Tiling(
+            block_rows=many_rows,
+            tile=min(tile, 64),
+            num_warps=8 if many_rows >= 128 else 4,
+            num_stages=2,
+        ),
+    )
+
+
+def attend(queries: Tensor, cache: LayerCache, inputs: StepInputs, shape: AttentionShape) -> Tensor:
+    """See `attention.attend`."""
+    num_heads, head_dim = queries.shape[1:]
+    queries = queries if queries.stride()[1:] == (head_dim, 1) else queries.contiguous()
+    answers = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+    plan_ = plan(num_heads // cache.keys.shape[1], head_dim, cache.keys.dtype.itemsize)
+    _attend_few(answers, queries, cache, inputs, shape, plan_)
+    if inputs.max_query_length > plan_.most_few:
+        _attend_many(answers, queries, cache, inputs, shape, plan_)
+    return answers
+
+
+def _attend_few(
+    answers: Tensor,
+    queries: Tensor,
+    cache: LayerCache,
+    inputs: StepInputs,
+    shape: AttentionShape,
+    plan_: Plan,
+) -> None:
+    num_sequences, num_kv_heads = len(inputs.context_lengths), cache.keys.shape[1]
+    num_tokens = min(inputs.max_query_length, plan_.most_few)
+    num_rows = num_tokens * plan_.group
+    max_splits = triton.cdiv(inputs.block_tables.shape[1] * cache.block_size, SPLIT)
+    if shape.window:
+        max_splits = min(max_splits, triton.cdiv(shape.window + num_tokens, SPLIT) + 1)
+    size = (num_sequences, num_kv_heads, max_splits, num_rows)
+    sums = torch.empty((*size, 2), device=queries.device)
+    parts = torch.empty((*size, queries.shape[2]), device=queries.device)
+    tiling = plan_.few
+    num_programs = min(
+        num_sequences * num_kv_heads * max_splits,
+        num_processors(queries.device) * _residents(tiling, plan_, cache, queries.device),
+    )
+    _walk_few[(num_programs,)](
+        *_pointers(answers, queries, cache, inputs),
+        sums,
+        parts,
+        *_numbers(queries, inputs, shape),
+        max_splits,
+        num_rows,
+        plan_.most_few,
+        **_constants(queries, cache, shape, plan_, tiling, 16 if num_rows <= 16 else 0),
+        SPLIT=SPLIT,
+    )
+    if max_splits > 1:
+        _join[(num_sequences * num_tokens, queries.shape[1])](
+            answers,
+            sums,
+            parts,
+            inputs.query_starts,
+            inputs.context_lengths,
+            max_splits,
+            num_rows,
+            num_tokens,
+            plan_.most_few,
+            shape.window,
+            GROUP=plan_.group,
+            HEAD_DIM=queries.shape[2],
+            PADDED_DIM=plan_.padded_dim,
+            SPLIT=SPLIT,
+            num_warps=2,
+        )
+
+
+def _attend_many(
+    answers: Tensor,
+    queries: Tensor,
+    cache: LayerCache,
+    inputs: StepInputs,
+    shape: AttentionShape,
+    plan_: Plan,
+) -> None:
+    tiling = plan_.many
+    num_tiles = len(queries) // (tiling.block_rows // plan_.group) + len(inputs.context_lengths)
+    _walk_many[(num_tiles, cache.keys.shape[1])](
+        *_pointers(answers, queries, cache, inputs),
+        *_numbers(queries, inputs, shape),
+        plan_.most_few,
+        **_constants(queries, cache, shape, plan_, tiling, 0),
+    )
+
+
+def _pointers(
+    answers: Tensor, queries: Tensor, cache: LayerCache, inputs: StepInputs
+) -> tuple[Tensor | None, ...]:
+    is_float8 = cache.key_scales is not None
+    return (
+        answers,
+        queries,
+        cache.keys.view(torch.uint8) if is_float8 else cache.keys,
+        cache.values.view(torch.uint8) if is_float8 else cache.values,
+        cache.key_scales,
+        cache.value_scales,
+        inputs.query_starts,
+        inputs.context_lengths,
+        inputs.block_tables,
+    )
+
+
+def _numbers(queries: Tensor, inputs: StepInputs, shape: AttentionShape) -> tuple[int | float, ...]:
+    return (
+        len(inputs.context_lengths),
+        queries.stride(0),
+        inputs.block_tables.stride(0),
+        shape.scale,
+        shape.soft_cap,
+        shape.window,
+    )
+
+
+def _constants(
+    queries: Tensor,
+    cache: LayerCache,
+    shape: AttentionShape,
+    plan_: Plan,
+    tiling: Tiling,
+    block_rows: int,
+) -> dict[str, int | bool]:
+    is_float8 = cache.key_scales is not None
+    return {
+        "NUM_KV_HEADS": cache.keys.shape[1],
+        "GROUP": plan_.group,
+        "HEAD_DIM": queries.shape[2],
+        "PADDED_DIM": plan_.padded_dim,
+        "BLOCK_SIZE": cache.block_size,
+        "BLOCK_ROWS": block_rows or tiling.block_rows,
+        "TILE": tiling.tile,
+        "HAS_WINDOW": shape.window > 0,
+        "HAS_SOFT_CAP": shape.soft_cap > 0,
+        "IS_FLOAT8": is_float8,
+        "IS_NATIVE": is_float8 and has_float8(queries.device),
+        "num_warps": tiling.num_warps,
+        "num_stages": tiling.num_stages,
+    }
+
+
+def _residents(tiling: Tiling, plan_: Plan, cache: LayerCache, device: torch.device) -> int:
+    """Programs that one processor has room for: what is left over would run as a second shift."""
+    tile_bytes = 2 * tiling.tile * plan_.padded_dim * cache.keys.dtype.itemsize
+    return max(1, min(4, shared_bytes(device) // (tiling.num_stages * tile_bytes + 2048)))
+
+
+@triton.jit(do_not_specialize=["num_sequences", "table_stride", "window", "max_splits", "num_rows"])
+def _walk_few(
+    answers,
+    queries,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    query_starts,
+    context_lengths,
+    block_tables,
+    sums,
+    parts,
+    num_sequences,
+    query_stride,
+    table_stride,
+    scale,
+    soft_cap,
+    window,
+    max_splits,
+    num_rows,
+    most_few,
+    NUM_KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFT_CAP: tl.constexpr,
+    IS_FLOAT8: tl.constexpr,
+    IS_NATIVE: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """The splits of all sequences with few new tokens, dealt out to the programs."""
+    num_items = _count_splits(
+        query_starts, context_lengths, num_sequences, most_few, window, HAS_WINDOW, SPLIT
+    )
+    first_item = tl.program_id(0)
+    for item in range(first_item, num_items * NUM_KV_HEADS, tl.num_programs(0)):
+        kv_head = item % NUM_KV_HEADS
+        sequence, ordinal = _find_split(
+            item // NUM_KV_HEADS,
+            query_starts,
+            context_lengths,
+            num_sequences,
+            most_few,
+            window,
+            HAS_WINDOW,
+            SPLIT,
+        )
+        query_start = tl.load(query_starts + sequence)
+        num_new = tl.load(query_starts + sequence + 1) - query_start
+        length = tl.load(context_lengths + sequence)
+        first_split, num_splits = _splits(num_new, length, most_few, window, HAS_WINDOW, SPLIT)
+        rows = tl.arange(0, BLOCK_ROWS)
+        is_row = rows < num_new * GROUP
+        positions = tl.where(is_row, length - num_new + rows // GROUP, -1)
+        heads = kv_head * GROUP + rows % GROUP
+        tokens = (query_start + rows // GROUP).to(tl.int64)
+        begin = (first_split + ordinal) * SPLIT
+        end = tl.minimum(begin + SPLIT, length)
+        if HAS_WINDOW:
+            begin = tl.maximum(begin, (length - num_new - window + 1) // TILE * TILE)
+        tile = _load_queries(
+            queries + tokens * query_stride + heads * HEAD_DIM, is_row, HEAD_DIM, PADDED_DIM
+        )
+        part, total, top = _walk(
+            tile,
+            positions,
+            begin,
+            end,
+            keys,
+            values,
+            key_scales,
+            value_scales,
+            block_tables + sequence.to(tl.int64) * table_stride,
+            kv_head,
+            scale,
+            soft_cap,
+            window,
+            NUM_KV_HEADS,
+            HEAD_DIM,
+            PADDED_DIM,
+            BLOCK_SIZE,
+            BLOCK_ROWS,
+            TILE,
+            HAS_WINDOW,
+            HAS_SOFT_CAP,
+            IS_FLOAT8,
+            IS_NATIVE,
+        )
+        dims = tl.arange(0, PADDED_DIM)
+        mask = is_row[:, None] & (dims < HEAD_DIM)[None, :]
+        if num_splits == 1:
+            where = (tokens * (NUM_KV_HEADS * GROUP) + heads) * HEAD_DIM
+            answer = part / tl.where(total > 0, total, 1.0)[:, None]
+            answer = answer.to(answers.dtype.element_ty)
+            tl.store(answers + where[:, None] + dims[None, :], answer, mask=mask)
+        else:
+            split = (sequence.to(tl.int64) * NUM_KV_HEADS + kv_head) * max_splits + ordinal
+            where = split * num_rows + rows
+            tl.store(sums + where * 2, top, mask=is_row)
+            tl.store(sums + where * 2 + 1, total, mask=is_row)
+            tl.store(parts + where[:, None] * HEAD_DIM + dims[None, :], part, mask=mask)
+
+
+@triton.jit
+def _splits(num_new, length, most_few, window, HAS_WINDOW: tl.constexpr, SPLIT: tl.constexpr):
+    """The first split that a sequence's new tokens see, and how many; of padding one, of no keys.
+
+    None of a sequence with many new tokens, or with none.
+    """
+    first = length * 0
+    if HAS_WINDOW:
+        first = tl.maximum(length - num_new - window + 1, 0) // SPLIT
+    count = tl.maximum((length + SPLIT - 1) // SPLIT - first, 1)
+    is_ours = (num_new > 0) & (num_new <= most_few)
+    return first, tl.where(is_ours, count, 0)
+
+
+@triton.jit
+def _look(
+    start,
+    query_starts,
+    context_lengths,
+    num_sequences,
+    most_few,
+    window,
+    HAS_WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """How many splits the sequences from `start` on have."""
+    sequences = start + tl.arange(0, _LOOK)
+    is_one = sequences < num_sequences
+    begins = tl.load(query_starts + sequences, mask=is_one, other=0)
+    ends = tl.load(query_starts + sequences + 1, mask=is_one, other=0)
+    lengths = tl.load(context_lengths + sequences, mask=is_one, other=0)
+    _, counts = _splits(ends - begins, lengths, most_few, window, HAS_WINDOW, SPLIT)
+    return counts
+
+
+@triton.jit
+def _count_splits(
+    query_starts,
+    context_lengths,
+    num_sequences,
+    most_few,
+    window,
+    HAS_WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    total = 0
+    for start in range(0, num_sequences, _LOOK):
+        counts = _look(
+            start,
+            query_starts,
+            context_lengths,
+            num_sequences,
+            most_few,
+            window,
+            HAS_WINDOW,
+            SPLIT,
+        )
+        total += tl.sum(counts)
+    return total
+
+
+@triton.jit
+def _find_split(
+    item,
+    query_starts,
+    context_lengths,
+    num_sequences,
+    most_few,
+    window,
+    HAS_WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """The sequence that has the item-th split of all, and which of its own it is."""
+    sequence = 0
+    before = 0
+    passed = 0
+    for start in range(0, num_sequences, _LOOK):
+        counts = _look(
+            start,
+            query_starts,
+            context_lengths,
+            num_sequences,
+            most_few,
+            window,
+            HAS_WINDOW,
+            SPLIT,
+        )
+        is_passed = passed + tl.cumsum(counts) <= item
+        is_passed = is_passed & (start + tl.arange(0, _LOOK) < num_sequences)
+        sequence += tl.sum(is_passed.to(tl.int32))
+        before += tl.sum(tl.where(is_passed, counts, 0))
+        passed += tl.sum(counts)
+    return sequence, item - before
+
+
+@triton.jit(do_not_specialize=["max_splits", "num_rows", "num_tokens", "window"])
+def _join(
+    answers,
+    sums,
+    parts,
+    query_starts,
+    context_lengths,
+    max_splits,
+    num_rows,
+    num_tokens,
+    most_few,
+    window,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """One head of one token from its splits, sixteen at a time."""
+    sequence = tl.program_id(0) // num_tokens
+    token = tl.program_id(0) % num_tokens
+    head = tl.program_id(1)
+    query_start = tl.load(query_starts + sequence)
+    num_new = tl.load(query_starts + sequence + 1) - query_start
+    length = tl.load(context_lengths + sequence)
+    # Where there is a window, its start; else it lies before any sequence.
+    _, num_splits = _splits(
+        num_new, length, most_few, tl.where(window > 0, window, 1 << 30), True, SPLIT
+    )
+    if token < num_new and num_splits > 1:
+        kv_heads = tl.num_programs(1) // GROUP
+        row = token * GROUP + head % GROUP
+        base = (sequence.to(tl.int64) * kv_heads + head // GROUP) * max_splits
+        dims = tl.arange(0, PADDED_DIM)
+        top = float("-inf")
+        total = 0.0
+        answer = tl.zeros([PADDED_DIM], tl.float32)
+        for start in range(0, num_splits, 16):
+            splits = start + tl.arange(0, 16)
+            is_split = splits < num_splits
+            where = (base + splits) * num_rows + row
+            tops = tl.load(sums + where * 2, mask=is_split, other=float("-inf"))
+            totals = tl.load(sums + where * 2 + 1, mask=is_split, other=0.0)
+            mask = is_split[:, None] & (dims < HEAD_DIM)[None, :]
+            some = tl.load(parts + where[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
+            new_top = tl.maximum(top, tl.max(tops))
+            floor = tl.where(new_top == float("-inf"), 0.0, new_top)
+            weights = tl.exp2(tops - floor)
+            fade = tl.exp2(top - floor)
+            total = total * fade + tl.sum(totals * weights)
+            answer = answer * fade + tl.sum(some * weights[:, None], axis=0)
+            top = new_top
+        where = ((query_start + token).to(tl.int64) * tl.num_programs(1) + head) * HEAD_DIM
+        answer = (answer / total).to(answers.dtype.element_ty)
+        tl.store(answers + where + dims, answer, mask=dims < HEAD_DIM)
+
+
+@triton.jit(do_not_specialize=["num_sequences", "table_stride", "window"])
+def _walk_many(
+    answers,
+    queries,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    query_starts,
+    context_lengths,
+    block_tables,
+    num_sequences,
+    query_stride,
+    table_stride,
+    scale,
+    soft_cap,
+    window,
+    most_few,
+    NUM_KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFT_CAP: tl.constexpr,
+    IS_FLOAT8: tl.constexpr,
+    IS_NATIVE: tl.constexpr,
+):
+    """One tile of a sequence with many new tokens. The last, which see most, come first."""
+    BLOCK_TOKENS: tl.constexpr = BLOCK_ROWS // GROUP
+    tile_index = tl.num_programs(0) - 1 - tl.program_id(0)
+    kv_head = tl.program_id(1)
+    sequence = _find_sequence(tile_index, query_starts, num_sequences, BLOCK_TOKENS)
+    query_start = tl.load(query_starts + sequence)
+    num_new = tl.load(query_starts + sequence + 1) - query_start
+    length = tl.load(context_lengths + sequence)
+    first_token = (tile_index - query_start // BLOCK_TOKENS - sequence) * BLOCK_TOKENS
+    if num_new > most_few and first_token < num_new:
+        rows = tl.arange(0, BLOCK_ROWS)
+        in_sequence = first_token + rows // GROUP
+        is_row = (in_sequence < num_new) & (rows < BLOCK_TOKENS * GROUP)
+        positions = tl.where(is_row, length - num_new + in_sequence, -1)
+        heads = kv_head * GROUP + rows % GROUP
+        tokens = (query_start + in_sequence).to(tl.int64)
+        begin = 0
+        end = length - num_new + tl.minimum(first_token + BLOCK_TOKENS, num_new)
+        if HAS_WINDOW:
+            first_seen = length - num_new + first_token - window + 1
+            begin = tl.maximum(first_seen, 0) // TILE * TILE
+        tile = _load_queries(
+            queries + tokens * query_stride + heads * HEAD_DIM, is_row, HEAD_DIM, PADDED_DIM
+        )
+        part, total, _ = _walk(
+            tile,
+            positions,
+            begin,
+            end,
+            keys,
+            values,
+            key_scales,
+            value_scales,
+            block_tables + sequence.to(tl.int64) * table_stride,
+            kv_head,
+            scale,
+            soft_cap,
+            window,
+            NUM_KV_HEADS,
+            HEAD_DIM,
+            PADDED_DIM,
+            BLOCK_SIZE,
+            BLOCK_ROWS,
+            TILE,
+            HAS_WINDOW,
+            HAS_SOFT_CAP,
+            IS_FLOAT8,
+            IS_NATIVE,
+        )
+        dims = tl.arange(0, PADDED_DIM)
+        where = (tokens * (NUM_KV_HEADS * GROUP) + heads) * HEAD_DIM
+        answer = part / tl.where(total > 0, total, 1.0)[:, None]
+        tl.store(
+            answers + where[:, None] + dims[None, :],
+            answer.to(answers.dtype.element_ty),
+            mask=is_row[:, None] & (dims < HEAD_DIM)[None, :],
+        )
+
+
+@triton.jit
+def _find_sequence(tile_index, query_starts, num_sequences, BLOCK_TOKENS: tl.constexpr):
+    """Whose tile it is: sequence s has those from query_starts[s] // BLOCK_TOKENS + s on."""
+    count = 0
+    for start in range(0, num_sequences, _LOOK):
+        sequences = start + tl.arange(0, _LOOK)
+        is_one = sequences < num_sequences
+        begins = tl.load(query_starts + sequences, mask=is_one, other=0)
+        is_begun = is_one & (begins // BLOCK_TOKENS + sequences <= tile_index)
+        count += tl.sum(is_begun.to(tl.int32))
+    return count - 1
+
+
+@triton.jit
+def _load_queries(rows, is_row, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):
+    dims = tl.arange(0, PADDED_DIM)
+    mask = is_row[:, None] & (dims < HEAD_DIM)[None, :]
+    return tl.load(rows[:, None] + dims[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _walk(
+    queries,
+    positions,
+    begin,
+    end,
+    keys,
+    values,
+    key_scales,
+    value_scales,
+    block_table,
+    kv_head,
+    scale,
+    soft_cap,
+    window,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    HAS_SOFT_CAP: tl.constexpr,
+    IS_FLOAT8: tl.constexpr,
+    IS_NATIVE: tl.constexpr,
+):
+    """Rows of queries over the keys in [begin, end): weighted values, the weights' sums and tops.
+
+    Numbers of 8 bits are multiplied as float16, which holds them exactly. Queries and weights are
+    brought to 1 at most before, so that they fit, and each tile's sum is scaled back before it is
+    added: accumulating in two levels, so that no small number is lost beside a large one.
+    """
+    dims = tl.arange(0, PADDED_DIM)
+    is_dim = dims < HEAD_DIM
+    sizes = tl.full([BLOCK_ROWS], 1.0, tl.float32)
+    if IS_FLOAT8:
+        wide = queries.to(tl.float32)
+        sizes = tl.maximum(tl.max(tl.abs(wide), axis=1), 1e-30)
+        queries = (wide / sizes[:, None]).to(tl.float16)
+    else:
+        queries = queries.to(keys.dtype.element_ty)
+    top = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_ROWS], tl.float32)
+    answer = tl.zeros([BLOCK_ROWS, PADDED_DIM], tl.float32)
+    for start in range(begin, end, TILE):
+        at = start + tl.arange(0, TILE)
+        is_key = at < end
+        blocks = tl.load(block_table + at // BLOCK_SIZE, mask=is_key, other=0).to(tl.int64)
+        slots = (blocks * NUM_KV_HEADS + kv_head) * BLOCK_SIZE + at % BLOCK_SIZE
+        some_keys = tl.load(
+            keys + slots[None, :] * HEAD_DIM + dims[:, None],
+            mask=is_key[None, :] & is_dim[:, None],
+            other=0,
+        )
+        some_values = tl.load(
+            values + slots[:, None] * HEAD_DIM + dims[None, :],
+            mask=is_key[:, None] & is_dim[None, :],
+            other=0,
+        )
+        if IS_FLOAT8:
+            some_keys = from_bytes(some_keys, IS_NATIVE)
+            some_values = from_bytes(some_values, IS_NATIVE)
+        scores = tl.dot(queries, some_keys, input_precision="ieee") * scale
+        if IS_FLOAT8:
+            key_scale = tl.load(key_scales + slots, mask=is_key, other=0.0)
+            scores *= sizes[:, None] * key_scale[None, :]
+        if HAS_SOFT_CAP:
+            # tanh(y) of a positive y is (1 - e) / (1 + e) with e = exp(-2 y), which is 1 at most.
+            shrunk = tl.exp(tl.abs(scores) * (-2.0 / soft_cap))
+            capped = soft_cap * (1.0 - shrunk) / (1.0 + shrunk)
+            scores = tl.where(scores < 0, -capped, capped)
+        is_seen = at[None, :] <= positions[:, None]
+        if HAS_WINDOW:
+            is_seen = is_seen & (at[None, :] > positions[:, None] - window)
+        scores = tl.where(is_seen, scores * 1.4426950408889634, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, axis=1))
+        # A row that has seen nothing yet has no top to subtract.
+        floor = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weights = tl.exp2(scores - floor[:, None])
+        fade = tl.exp2(top - floor)
+        total = total * fade + tl.sum(weights, axis=1)
+        answer *= fade[:, None]
+        if IS_FLOAT8:
+            weights *= tl.load(value_scales + slots, mask=is_key, other=0.0)[None, :]
+            largest = tl.maximum(tl.max(weights, axis=1), 1e-30)
+            weights = (weights / largest[:, None]).to(tl.float16)
+            answer += tl.dot(weights, some_values) * largest[:, None]
+        else:
+            weights = weights.to(some_values.dtype)
+            answer = tl.dot(weights, some_values, answer, input_precision="ieee")
+        top = new_top
+    return answer, total, top
