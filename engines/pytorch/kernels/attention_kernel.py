@@ -19,7 +19,7 @@ from msgspec import Struct
 from torch import Tensor
 from triton import language as tl
 
-from engines.pytorch.kernels.chip import has_float8, num_processors, shared_bytes
+from engines.pytorch.kernels.chip import chip_of
 from engines.pytorch.kernels.float8_kernel import from_bytes
 from engines.pytorch.kv_cache import LayerCache
 from engines.pytorch.ops import AttentionShape
@@ -107,7 +107,7 @@ def _attend_few(
     tiling = plan_.few
     num_programs = min(
         num_sequences * num_kv_heads * max_splits,
-        num_processors(queries.device) * _residents(tiling, plan_, cache, queries.device),
+        chip_of(queries.device).num_processors * _residents(tiling, plan_, cache),
     )
     _walk_few[(num_programs,)](
         *_pointers(answers, queries, cache, inputs),
@@ -206,16 +206,17 @@ def _constants(
         "HAS_WINDOW": shape.window > 0,
         "HAS_SOFT_CAP": shape.soft_cap > 0,
         "IS_FLOAT8": is_float8,
-        "IS_NATIVE": is_float8 and has_float8(queries.device),
+        "IS_NATIVE": is_float8 and chip_of(queries.device).has_float8,
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
     }
 
 
-def _residents(tiling: Tiling, plan_: Plan, cache: LayerCache, device: torch.device) -> int:
+def _residents(tiling: Tiling, plan_: Plan, cache: LayerCache) -> int:
     """Programs that one processor has room for: what is left over would run as a second shift."""
     tile_bytes = 2 * tiling.tile * plan_.padded_dim * cache.keys.dtype.itemsize
-    return max(1, min(4, shared_bytes(device) // (tiling.num_stages * tile_bytes + 2048)))
+    shared_bytes = chip_of(cache.keys.device).shared_bytes
+    return max(1, min(4, shared_bytes // (tiling.num_stages * tile_bytes + 2048)))
 
 
 @triton.jit(do_not_specialize=["num_sequences", "table_stride", "window", "max_splits", "num_rows"])
@@ -421,7 +422,10 @@ def _find_split(
     return sequence, item - before
 
 
-@triton.jit(do_not_specialize=["max_splits", "num_rows", "num_tokens", "window"])
+@triton.jit(
+    do_not_specialize=["max_splits", "num_rows", "num_tokens", "window"],
+    do_not_specialize_on_alignment=["query_starts", "context_lengths"],
+)
 def _join(
     answers,
     sums,
@@ -477,7 +481,10 @@ def _join(
         tl.store(answers + where + dims, answer, mask=dims < HEAD_DIM)
 
 
-@triton.jit(do_not_specialize=["num_sequences", "table_stride", "window"])
+@triton.jit(
+    do_not_specialize=["num_sequences", "table_stride", "window"],
+    do_not_specialize_on_alignment=["query_starts", "context_lengths", "block_tables"],
+)
 def _walk_many(
     answers,
     queries,

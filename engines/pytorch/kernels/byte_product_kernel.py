@@ -14,7 +14,7 @@ from torch import Tensor
 from triton import language as tl
 
 from engines.pytorch.kernels.byte_product import ByteWeight
-from engines.pytorch.kernels.chip import has_float8
+from engines.pytorch.kernels.chip import chip_of
 from engines.pytorch.kernels.float8_kernel import from_bytes
 
 
@@ -64,7 +64,7 @@ def multiply(x: Tensor, weight: ByteWeight) -> Tensor:
         weight.block_inputs,
         weight.scales.shape[1],
         IS_FLOAT8=is_float8,
-        IS_NATIVE=is_float8 and has_float8(x.device),
+        IS_NATIVE=is_float8 and chip_of(x.device).has_float8,
         BLOCK_ROWS=tiles.block_rows,
         BLOCK_OUTPUTS=tiles.block_outputs,
         BLOCK_INPUTS=_BLOCK_INPUTS if weight.block_inputs % _BLOCK_INPUTS == 0 else 64,
@@ -74,7 +74,7 @@ def multiply(x: Tensor, weight: ByteWeight) -> Tensor:
     return answers.view(*x.shape[:-1], num_outputs)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _multiply(
     x,
     numbers,

@@ -75,7 +75,7 @@ def multiply(x: Tensor, weight: Int4Weight) -> Tensor:
     return answers.view(*x.shape[:-1], num_outputs)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _multiply(
     x,
     words,

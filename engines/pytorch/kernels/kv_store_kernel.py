@@ -35,7 +35,7 @@ def store_kv(cache: LayerCache, keys: Tensor, values: Tensor, slots: Tensor) -> 
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots"])
 def _store(
     keys,
     values,

@@ -46,7 +46,7 @@ def _with_whole_heads(heads: Tensor) -> Tensor:
     return heads if heads.stride()[1:] == (heads.shape[2], 1) else heads.contiguous()
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions"])
 def _rotate(
     queries,
     keys,
