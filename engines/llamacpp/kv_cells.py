@@ -18,7 +18,7 @@ from engines.llamacpp.saved_prefixes import Memory, SavedPrefixes, SavedState
 from engines.prefix_cache import PrefixCache
 from engines.sequence import Sequence
 
-# A copy moves a whole slot, which takes as long as computing about this many tokens.
+# A copy takes as long as computing about this many tokens.
 _MIN_COPIED_TOKENS: Final = 8
 # A move costs about as much as this many steps with a gap.
 _GAPPY_STEPS_BEFORE_MOVE: Final = 4

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from appliance.generation import SamplingParams
+from engines.llamacpp.kv_cells import Load, Move, Order, Save
 from engines.llamacpp.runner import LlamaRunner
+from engines.llamacpp.saved_prefixes import SavedState
 from engines.runner import Chunk, Sampled, StepPlan
 from engines.sequence import Sequence
 
@@ -68,11 +70,10 @@ def test_a_prefix_that_was_saved_gives_logits_equal_to_the_last_bit(
     assert [answer for _, answer in restored] == [answer for _, answer in uncached]
 
 
-@pytest.mark.parametrize("context_tokens", [256, 2048], ids=["whole slot", "small part"])
+@pytest.mark.parametrize("context_tokens", [256, 2048])
 def test_a_slot_is_copied_exactly_however_full_it_is(
     start_runner: Callable[..., LlamaRunner], context_tokens: int
 ) -> None:
-    """libllama copies the whole slot; of one that is nearly empty only what is in it is copied."""
     runner = start_runner(num_slots=2, context_tokens=context_tokens)
     _, expected = ask(runner, prompt_of(0, 1), salt=b"alone")
     holder = make_sequence(prompt_of(0, 0))
@@ -81,6 +82,31 @@ def test_a_slot_is_copied_exactly_however_full_it_is(
     compute(runner, holder, 4)
     assert ask(runner, prompt_of(0, 1)) == (NUM_SHARED, expected)
     runner.kv.release(holder)
+
+
+def test_a_copy_is_there_for_the_orders_that_follow_it(
+    start_runner: Callable[..., LlamaRunner],
+) -> None:
+    """libllama's own copy would be made with the next llama_decode only."""
+    runner = start_runner(num_slots=2, context_tokens=256)
+    sequence = make_sequence(list(range(1000, 1200)))
+    assert runner.kv.admit(sequence)
+    compute(runner, sequence, 100)
+    compute(runner, sequence, 100)
+    source = sequence.kv.slot
+    destination = 1 - source
+    states = [SavedState(200), SavedState(200)]
+    orders: list[Order] = [
+        Save(slot=source, state=states[0]),
+        Move(source=source, destination=destination, num_tokens=200),
+        Move(source=source, destination=source, num_tokens=0),
+        Save(slot=destination, state=states[1]),
+        Load(slot=source, state=states[1], num_tokens=200),
+        Save(slot=source, state=states[1]),
+    ]
+    for order in orders:
+        runner._memory.carry_out(order)
+    assert states[0].data.tobytes() == states[1].data.tobytes()
 
 
 def test_without_room_for_prefixes_only_slots_remember(
