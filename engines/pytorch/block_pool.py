@@ -76,6 +76,13 @@ class BlockPool:
             block.digest = b""
             self._num_known_owned -= 1
 
+    def forget_all(self) -> None:
+        """Let no block be found any more."""
+        for block in self._known.values():
+            block.digest = b""
+        self._known.clear()
+        self._num_known_owned = 0
+
     def give_back(self, blocks: Iterable[Block]) -> None:
         """One owner less for each. Those that are given back first are given out first."""
         for block in blocks:

@@ -58,3 +58,8 @@ class SavedBlocks:
     def put_back(self, digest: bytes, place: int) -> None:
         """End what `hold` began; the block is now the most recently used."""
         self._places[digest] = place
+
+    def forget_all(self) -> None:
+        """Give all places back."""
+        self._free += self._places.values()
+        self._places.clear()

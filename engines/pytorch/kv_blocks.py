@@ -132,6 +132,12 @@ class KvBlocks:
         self._pool.give_back(reversed(table.blocks))
         self._free_rows.append(table.row)
 
+    def forget_all(self) -> None:
+        """Let nothing be found any more; only while nobody runs."""
+        self._pool.forget_all()
+        self._saved.forget_all()
+        self._copies.clear()
+
     def take_copies(self) -> list[Copy]:
         """What to copy, one after the other, before the next step computes anything."""
         copies, self._copies = self._copies, []

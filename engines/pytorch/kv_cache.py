@@ -1,5 +1,8 @@
 """The tensors that keys and values of all layers are kept in, in blocks of equal size."""
 
+import math
+
+import numpy as np
 import torch
 from msgspec import Struct
 from torch import Tensor
@@ -22,6 +25,12 @@ class LayerCache(Struct, frozen=True, kw_only=True):
     def block_size(self) -> int:
         """Tokens a block holds."""
         return self.keys.shape[2]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All there is of it."""
+        tensors = (self.keys, self.values, self.key_scales, self.value_scales)
+        return [tensor for tensor in tensors if tensor is not None]
 
 
 class KvShape(Struct, frozen=True, kw_only=True):
@@ -56,12 +65,23 @@ def allocate(
     size = (num_blocks, shape.num_kv_heads, block_size)
 
     def numbers() -> Tensor:
-        return torch.zeros((*size, shape.head_dim), dtype=shape.dtype, device=device)
+        return _zeros((*size, shape.head_dim), shape.dtype, device)
 
     def scales() -> Tensor | None:
-        return torch.zeros(size, device=device) if shape.is_scaled else None
+        return _zeros(size, torch.float32, device) if shape.is_scaled else None
 
     return tuple(
         LayerCache(keys=numbers(), values=numbers(), key_scales=scales(), value_scales=scales())
         for _ in range(shape.num_layers)
+    )
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that a processor's memory holds only once they are touched, as numpy asks for them."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    return (
+        torch.from_numpy(np.zeros(math.prod(size) * dtype.itemsize, np.uint8))
+        .view(dtype)
+        .view(size)
     )

@@ -82,7 +82,7 @@ class StepBatch:
 
     def _fill_tables(self, chunks: Seq[Chunk], positions: NDArray[np.int64]) -> int:
         """The sequences' block tables side by side, as far as the longest one goes: how far."""
-        num_blocks = int(positions.max()) // self._kv.block_tokens + 1
+        num_blocks = int(positions.max(initial=0)) // self._kv.block_tokens + 1
         rows = [chunk.sequence.kv.row for chunk in chunks]
         tables = self._kv.tables[:, :num_blocks]
         self._block_tables.array[: len(rows), :num_blocks] = tables[rows]
