@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import llama_cpp.llama_cpp as llama
 import numpy as np
 
-from engines.llamacpp.cuts import Cuts
+from engines.cuts import Cuts
 
 _UNKNOWN_OR_CONTROL: Final = llama.LLAMA_TOKEN_ATTR_UNKNOWN | llama.LLAMA_TOKEN_ATTR_CONTROL
 _USER_DEFINED: Final = llama.LLAMA_TOKEN_ATTR_USER_DEFINED

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.llamacpp.cuts import Cuts
+from engines.cuts import Cuts
 
 LETTERS = "<|>a "
 
