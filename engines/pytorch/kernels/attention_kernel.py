@@ -2,15 +2,17 @@
 
 The rows of a tile are query tokens times the query heads that share a head of keys, so keys are
 read once for all of them. Keys are walked in tiles at absolute positions, with a running maximum
-and sum (FlashAttention, Dao et al. 2022). Sequences with few new tokens are cut into splits of a
-fixed number of keys, worked off by as many programs as the GPU runs at once and joined by a second
-kernel (Flash-Decoding, 2023); those with more are walked whole, tile by tile of their queries.
+and sum (FlashAttention, Dao et al. 2022). Sequences with one new token, or with that and drafts,
+are cut into splits of a fixed number of keys, worked off by as many programs as the GPU runs at
+once and joined by a second kernel (Flash-Decoding, 2023). Those with more new tokens are walked
+whole, tile by tile of their queries. Each of the three has tiles, and a launch, of its own.
 
 So what is computed for a token, and in which order, follows from its own sequence alone: not from
 what else is in the batch, nor how long others are. Nothing that depends on lengths is a constant of
 the compiler.
 """
 
+from functools import cache
 from typing import Final
 
 import torch
@@ -28,51 +30,106 @@ from engines.pytorch.step_inputs import StepInputs
 # Keys of a split: with fewer, joining costs more than 3 % of the traffic at 8 query heads a key
 # head; with more, one long sequence alone keeps too few processors busy.
 SPLIT: Final = 512
-# Rows of query tokens times heads up to which a sequence is walked in splits: one decoded token, or
-# one with its drafts. Tiles of 16 and 32 rows are multiplied by the same instructions.
-_FEW_ROWS: Final = 32
+# Rows of query tokens times heads: of sequences that decode a token, and of those with drafts.
+_SINGLE_ROWS: Final = 16
+_DRAFT_ROWS: Final = 64
 # Sequences looked at together when a program looks for its own.
 _LOOK = tl.constexpr(128)
 
 
-class Tiling(Struct, frozen=True, kw_only=True):
-    """Rows and keys of a tile, and how it is worked on."""
+# Of a program's shared memory, what is not tiles of keys and values (read in the compile table).
+_OTHER_BYTES: Final = 10240
+# Registers of a processor, on all chips since 2012.
+_REGISTERS: Final = 65536
+_ANY: Final = 1 << 30
 
+
+class Tiling(Struct, frozen=True, kw_only=True):
+    """How the rows and keys of some sequences are walked.
+
+    - `least`, `most`: it is for those with more than `least` new tokens and at most `most`
+    - `tile`: keys of a tile; `num_buffers`: tiles under way from memory
+    - `num_residents`: programs that share a processor's registers
+    """
+
+    least: int
+    most: int
     block_rows: int
     tile: int
+    num_buffers: int
     num_warps: int
-    num_stages: int
+    num_residents: int = 1
+
+    @property
+    def num_registers(self) -> int:
+        """What a thread may have."""
+        return min(255, _REGISTERS // (self.num_residents * self.num_warps * 32) // 8 * 8)
+
+    @property
+    def num_stages(self) -> int:
+        """For the compiler: a tile waits for the numbers of its blocks, so each takes two."""
+        return 2 * self.num_buffers + 1
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What of a launch follows from heads and types alone, the same in every step of a model."""
+    """How a model's heads are walked: with one new token, with drafts, and with many new tokens."""
 
     group: int
-    most_few: int
     padded_dim: int
-    few: Tiling
+    singles: Tiling
+    drafts: Tiling
     many: Tiling
 
 
+@cache
 def plan(group: int, head_dim: int, item_bytes: int) -> Plan:
-    """How heads of `head_dim` numbers of `item_bytes` are walked, `group` queries to a key."""
+    """For heads of `head_dim` numbers of `item_bytes` in the cache, `group` queries to a key.
+
+    The figures are those with which nothing spills (read in the compile table).
+    """
     padded_dim = max(16, triton.next_power_of_2(head_dim))
-    few_rows = max(_FEW_ROWS, triton.next_power_of_2(group))
-    # 16 KiB a tile of keys and as many of values: with three under way, two programs fit.
-    tile = min(128, max(16, 16384 // (padded_dim * item_bytes)))
-    many_rows = max(few_rows, 128 if padded_dim <= 128 else 64)
+    is_wide = padded_dim > 128
+    single_rows = max(_SINGLE_ROWS, triton.next_power_of_2(group))
+    draft_rows = max(32 if is_wide else _DRAFT_ROWS, single_rows)
+    tile = 32 if is_wide or item_bytes == 4 else 64
     return Plan(
         group=group,
-        most_few=few_rows // group,
         padded_dim=padded_dim,
-        few=Tiling(block_rows=few_rows, tile=tile, num_warps=4, num_stages=3),
+        singles=Tiling(
+            least=0,
+            most=single_rows // group,
+            block_rows=single_rows,
+            tile=tile,
+            num_buffers=3 if padded_dim * item_bytes <= 128 else 2,
+            num_warps=8 if is_wide else 4,
+            num_residents=_num_residents(single_rows, head_dim, item_bytes),
+        ),
+        drafts=Tiling(
+            least=single_rows // group,
+            most=draft_rows // group,
+            block_rows=draft_rows,
+            tile=tile,
+            num_buffers=2,
+            num_warps=8,
+        ),
         many=Tiling(
-            block_rows=many_rows,
-            tile=min(tile, 64),
-            num_warps=8 if many_rows >= 128 else 4,
-            num_stages=2,
+            least=draft_rows // group,
+            most=_ANY,
+            block_rows=max(draft_rows, 64 if is_wide or item_bytes == 1 else 128),
+            tile=tile,
+            num_buffers=2,
+            num_warps=8,
         ),
     )
+
+
+def _num_residents(num_rows: int, head_dim: int, item_bytes: int) -> int:
+    """Programs whose registers fit a processor; memory's latency is hidden by there being some."""
+    if head_dim > 128 or item_bytes == 4:
+        return 1
+    if num_rows > 16 or item_bytes == 1 or head_dim not in (64, 128):
+        return 2
+    return 4 if head_dim == 64 else 3
 
 
 def attend(queries: Tensor, cache: LayerCache, inputs: StepInputs, shape: AttentionShape) -> Tensor:
@@ -81,8 +138,11 @@ def attend(queries: Tensor, cache: LayerCache, inputs: StepInputs, shape: Attent
     queries = queries if queries.stride()[1:] == (head_dim, 1) else queries.contiguous()
     answers = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
     plan_ = plan(num_heads // cache.keys.shape[1], head_dim, cache.keys.dtype.itemsize)
-    _attend_few(answers, queries, cache, inputs, shape, plan_)
-    if inputs.max_query_length > plan_.most_few:
+    longest = inputs.max_query_length
+    _attend_few(answers, queries, cache, inputs, shape, plan_, plan_.singles)
+    if longest > plan_.drafts.least and plan_.drafts.most > plan_.drafts.least:
+        _attend_few(answers, queries, cache, inputs, shape, plan_, plan_.drafts)
+    if longest > plan_.many.least:
         _attend_many(answers, queries, cache, inputs, shape, plan_)
     return answers
 
@@ -94,9 +154,10 @@ def _attend_few(
     inputs: StepInputs,
     shape: AttentionShape,
     plan_: Plan,
+    tiling: Tiling,
 ) -> None:
     num_sequences, num_kv_heads = len(inputs.context_lengths), cache.keys.shape[1]
-    num_tokens = min(inputs.max_query_length, plan_.most_few)
+    num_tokens = min(inputs.max_query_length, tiling.most)
     num_rows = num_tokens * plan_.group
     max_splits = triton.cdiv(inputs.block_tables.shape[1] * cache.block_size, SPLIT)
     if shape.window:
@@ -104,7 +165,6 @@ def _attend_few(
     size = (num_sequences, num_kv_heads, max_splits, num_rows)
     sums = torch.empty((*size, 2), device=queries.device)
     parts = torch.empty((*size, queries.shape[2]), device=queries.device)
-    tiling = plan_.few
     num_programs = min(
         num_sequences * num_kv_heads * max_splits,
         chip_of(queries.device).num_processors * _residents(tiling, plan_, cache),
@@ -113,11 +173,10 @@ def _attend_few(
         *_pointers(answers, queries, cache, inputs),
         sums,
         parts,
-        *_numbers(queries, inputs, shape),
+        *_numbers(queries, inputs, shape, tiling),
         max_splits,
         num_rows,
-        plan_.most_few,
-        **_constants(queries, cache, shape, plan_, tiling, 16 if num_rows <= 16 else 0),
+        **_constants(queries, cache, shape, plan_, tiling),
         SPLIT=SPLIT,
     )
     if max_splits > 1:
@@ -127,10 +186,11 @@ def _attend_few(
             parts,
             inputs.query_starts,
             inputs.context_lengths,
+            tiling.least,
+            tiling.most,
             max_splits,
             num_rows,
             num_tokens,
-            plan_.most_few,
             shape.window,
             GROUP=plan_.group,
             HEAD_DIM=queries.shape[2],
@@ -152,9 +212,8 @@ def _attend_many(
     num_tiles = len(queries) // (tiling.block_rows // plan_.group) + len(inputs.context_lengths)
     _walk_many[(num_tiles, cache.keys.shape[1])](
         *_pointers(answers, queries, cache, inputs),
-        *_numbers(queries, inputs, shape),
-        plan_.most_few,
-        **_constants(queries, cache, shape, plan_, tiling, 0),
+        *_numbers(queries, inputs, shape, tiling),
+        **_constants(queries, cache, shape, plan_, tiling),
     )
 
 
@@ -175,8 +234,12 @@ def _pointers(
     )
 
 
-def _numbers(queries: Tensor, inputs: StepInputs, shape: AttentionShape) -> tuple[int | float, ...]:
+def _numbers(
+    queries: Tensor, inputs: StepInputs, shape: AttentionShape, tiling: Tiling
+) -> tuple[int | float, ...]:
     return (
+        tiling.least,
+        tiling.most,
         len(inputs.context_lengths),
         queries.stride(0),
         inputs.block_tables.stride(0),
@@ -192,7 +255,6 @@ def _constants(
     shape: AttentionShape,
     plan_: Plan,
     tiling: Tiling,
-    block_rows: int,
 ) -> dict[str, int | bool]:
     is_float8 = cache.key_scales is not None
     return {
@@ -201,7 +263,7 @@ def _constants(
         "HEAD_DIM": queries.shape[2],
         "PADDED_DIM": plan_.padded_dim,
         "BLOCK_SIZE": cache.block_size,
-        "BLOCK_ROWS": block_rows or tiling.block_rows,
+        "BLOCK_ROWS": tiling.block_rows,
         "TILE": tiling.tile,
         "HAS_WINDOW": shape.window > 0,
         "HAS_SOFT_CAP": shape.soft_cap > 0,
@@ -209,17 +271,29 @@ def _constants(
         "IS_NATIVE": is_float8 and chip_of(queries.device).has_float8,
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
+        "maxnreg": tiling.num_registers,
     }
 
 
 def _residents(tiling: Tiling, plan_: Plan, cache: LayerCache) -> int:
     """Programs that one processor has room for: what is left over would run as a second shift."""
     tile_bytes = 2 * tiling.tile * plan_.padded_dim * cache.keys.dtype.itemsize
-    shared_bytes = chip_of(cache.keys.device).shared_bytes
-    return max(1, min(4, shared_bytes // (tiling.num_stages * tile_bytes + 2048)))
+    program_bytes = tiling.num_buffers * tile_bytes + _OTHER_BYTES
+    fitting = chip_of(cache.keys.device).shared_bytes // program_bytes
+    return max(1, min(tiling.num_residents, fitting))
 
 
-@triton.jit(do_not_specialize=["num_sequences", "table_stride", "window", "max_splits", "num_rows"])
+@triton.jit(
+    do_not_specialize=[
+        "least",
+        "most",
+        "num_sequences",
+        "table_stride",
+        "window",
+        "max_splits",
+        "num_rows",
+    ]
+)
 def _walk_few(
     answers,
     queries,
@@ -232,6 +306,8 @@ def _walk_few(
     block_tables,
     sums,
     parts,
+    least,
+    most,
     num_sequences,
     query_stride,
     table_stride,
@@ -240,7 +316,6 @@ def _walk_few(
     window,
     max_splits,
     num_rows,
-    most_few,
     NUM_KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -256,7 +331,7 @@ def _walk_few(
 ):
     """The splits of all sequences with few new tokens, dealt out to the programs."""
     num_items = _count_splits(
-        query_starts, context_lengths, num_sequences, most_few, window, HAS_WINDOW, SPLIT
+        query_starts, context_lengths, num_sequences, least, most, window, HAS_WINDOW, SPLIT
     )
     first_item = tl.program_id(0)
     for item in range(first_item, num_items * NUM_KV_HEADS, tl.num_programs(0)):
@@ -266,7 +341,8 @@ def _walk_few(
             query_starts,
             context_lengths,
             num_sequences,
-            most_few,
+            least,
+            most,
             window,
             HAS_WINDOW,
             SPLIT,
@@ -274,7 +350,7 @@ def _walk_few(
         query_start = tl.load(query_starts + sequence)
         num_new = tl.load(query_starts + sequence + 1) - query_start
         length = tl.load(context_lengths + sequence)
-        first_split, num_splits = _splits(num_new, length, most_few, window, HAS_WINDOW, SPLIT)
+        first_split, num_splits = _splits(num_new, length, least, most, window, HAS_WINDOW, SPLIT)
         rows = tl.arange(0, BLOCK_ROWS)
         is_row = rows < num_new * GROUP
         positions = tl.where(is_row, length - num_new + rows // GROUP, -1)
@@ -328,16 +404,16 @@ def _walk_few(
 
 
 @triton.jit
-def _splits(num_new, length, most_few, window, HAS_WINDOW: tl.constexpr, SPLIT: tl.constexpr):
+def _splits(num_new, length, least, most, window, HAS_WINDOW: tl.constexpr, SPLIT: tl.constexpr):
     """The first split that a sequence's new tokens see, and how many; of padding one, of no keys.
 
-    None of a sequence with many new tokens, or with none.
+    None of a sequence whose new tokens are too few or too many.
     """
     first = length * 0
     if HAS_WINDOW:
         first = tl.maximum(length - num_new - window + 1, 0) // SPLIT
     count = tl.maximum((length + SPLIT - 1) // SPLIT - first, 1)
-    is_ours = (num_new > 0) & (num_new <= most_few)
+    is_ours = (num_new > least) & (num_new <= most)
     return first, tl.where(is_ours, count, 0)
 
 
@@ -347,7 +423,8 @@ def _look(
     query_starts,
     context_lengths,
     num_sequences,
-    most_few,
+    least,
+    most,
     window,
     HAS_WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -358,7 +435,7 @@ def _look(
     begins = tl.load(query_starts + sequences, mask=is_one, other=0)
     ends = tl.load(query_starts + sequences + 1, mask=is_one, other=0)
     lengths = tl.load(context_lengths + sequences, mask=is_one, other=0)
-    _, counts = _splits(ends - begins, lengths, most_few, window, HAS_WINDOW, SPLIT)
+    _, counts = _splits(ends - begins, lengths, least, most, window, HAS_WINDOW, SPLIT)
     return counts
 
 
@@ -367,7 +444,8 @@ def _count_splits(
     query_starts,
     context_lengths,
     num_sequences,
-    most_few,
+    least,
+    most,
     window,
     HAS_WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -379,7 +457,8 @@ def _count_splits(
             query_starts,
             context_lengths,
             num_sequences,
-            most_few,
+            least,
+            most,
             window,
             HAS_WINDOW,
             SPLIT,
@@ -394,7 +473,8 @@ def _find_split(
     query_starts,
     context_lengths,
     num_sequences,
-    most_few,
+    least,
+    most,
     window,
     HAS_WINDOW: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -409,7 +489,8 @@ def _find_split(
             query_starts,
             context_lengths,
             num_sequences,
-            most_few,
+            least,
+            most,
             window,
             HAS_WINDOW,
             SPLIT,
@@ -423,7 +504,7 @@ def _find_split(
 
 
 @triton.jit(
-    do_not_specialize=["max_splits", "num_rows", "num_tokens", "window"],
+    do_not_specialize=["least", "most", "max_splits", "num_rows", "num_tokens", "window"],
     do_not_specialize_on_alignment=["query_starts", "context_lengths"],
 )
 def _join(
@@ -432,10 +513,11 @@ def _join(
     parts,
     query_starts,
     context_lengths,
+    least,
+    most,
     max_splits,
     num_rows,
     num_tokens,
-    most_few,
     window,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -451,7 +533,7 @@ def _join(
     length = tl.load(context_lengths + sequence)
     # Where there is a window, its start; else it lies before any sequence.
     _, num_splits = _splits(
-        num_new, length, most_few, tl.where(window > 0, window, 1 << 30), True, SPLIT
+        num_new, length, least, most, tl.where(window > 0, window, 1 << 30), True, SPLIT
     )
     if token < num_new and num_splits > 1:
         kv_heads = tl.num_programs(1) // GROUP
@@ -482,7 +564,7 @@ def _join(
 
 
 @triton.jit(
-    do_not_specialize=["num_sequences", "table_stride", "window"],
+    do_not_specialize=["least", "most", "num_sequences", "table_stride", "window"],
     do_not_specialize_on_alignment=["query_starts", "context_lengths", "block_tables"],
 )
 def _walk_many(
@@ -495,13 +577,14 @@ def _walk_many(
     query_starts,
     context_lengths,
     block_tables,
+    least,
+    most,
     num_sequences,
     query_stride,
     table_stride,
     scale,
     soft_cap,
     window,
-    most_few,
     NUM_KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -523,7 +606,7 @@ def _walk_many(
     num_new = tl.load(query_starts + sequence + 1) - query_start
     length = tl.load(context_lengths + sequence)
     first_token = (tile_index - query_start // BLOCK_TOKENS - sequence) * BLOCK_TOKENS
-    if num_new > most_few and first_token < num_new:
+    if num_new > least and num_new <= most and first_token < num_new:
         rows = tl.arange(0, BLOCK_ROWS)
         in_sequence = first_token + rows // GROUP
         is_row = (in_sequence < num_new) & (rows < BLOCK_TOKENS * GROUP)
