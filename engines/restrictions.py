@@ -32,14 +32,19 @@ def allowed_tokens(
     return _without_withheld(sequence, allowed)
 
 
-def _without_withheld(sequence: Sequence, allowed: "NDArray[np.bool_]") -> "NDArray[np.bool_]":
+def withheld_ids(sequence: Sequence) -> list[int]:
+    """The tokens that are not to follow yet."""
     num_output_tokens = sequence.num_output_tokens
-    token_ids = [
+    return [
         token_id
         for withheld in sequence.withheld
         if num_output_tokens < withheld.until_tokens
         for token_id in withheld.token_ids
     ]
+
+
+def _without_withheld(sequence: Sequence, allowed: "NDArray[np.bool_]") -> "NDArray[np.bool_]":
+    token_ids = withheld_ids(sequence)
     if not token_ids:
         return allowed
     fewer = allowed.copy()

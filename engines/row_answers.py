@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.prompt_scores import put_prompt_scores
-from engines.restrictions import allowed_tokens
+from engines.restrictions import allowed_tokens, withheld_ids
 from engines.runner import Answer, Chunk, RowError, Sampled
 from engines.sampler import Row, SamplerState, likeliest, with_logprobs
 from engines.sequence import Sequence
@@ -47,8 +47,9 @@ def read_answers(chunks: Seq[Chunk], rows: NDArray[np.float32]) -> list[Answer]:
             answers[number] = choose(chunk.sequence, rows[end - 1])
     if greedy:
         chosen = rows if len(greedy) == len(rows) else rows[list(greedy.values())]
-        for number, answer in zip(greedy, likeliest(chosen), strict=True):
-            answers[number] = answer
+        for number, answer, row in zip(greedy, likeliest(chosen), chosen, strict=True):
+            sequence = chunks[number].sequence
+            answers[number] = choose(sequence, row) if _withholds(sequence, answer) else answer
     return answers
 
 
@@ -62,8 +63,14 @@ def choose(sequence: Sequence, row: Row) -> Sampled | RowError:
 
 
 def _takes_likeliest(sequence: Sequence) -> bool:
-    is_free = sequence.constraint is None and not sequence.withheld
-    return is_free and _sampler(sequence).takes_likeliest
+    return sequence.constraint is None and _sampler(sequence).takes_likeliest
+
+
+def _withholds(sequence: Sequence, answer: Sampled | RowError) -> bool:
+    """Whether the likeliest token must not follow; most often it may, and no row is copied."""
+    if not sequence.withheld or isinstance(answer, RowError):
+        return False
+    return answer.token_id in withheld_ids(sequence)
 
 
 def _sampler(sequence: Sequence) -> SamplerState:

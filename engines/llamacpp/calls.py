@@ -31,7 +31,8 @@ def arrange(chunks: Seq[Chunk], slots: Seq[int], cells_per_call: int) -> list[li
     for number, chunk in enumerate(chunks):
         (singles if chunk.length == 1 and not chunk.drafts else others).append(number)
     calls = _split_by_length(singles, [_num_cells(c) for c in chunks], slots, cells_per_call)
-    calls += _join_without_leftover(others, [c.length + len(c.drafts) for c in chunks])
+    if others:
+        calls += _join_without_leftover(others, [c.length + len(c.drafts) for c in chunks])
     return [sorted(call, key=slots.__getitem__) for call in calls]
 
 
@@ -53,6 +54,8 @@ def _split_by_length(
     left = sorted(numbers, key=cells.__getitem__, reverse=True)
     while left:
         longest = cells[left[0]]
+        if (longest - cells[left[-1]]) * len(left) <= cells_per_call:  # the most a cut could save
+            return [*calls, left]
         saved = [(longest - cells[number]) * (len(left) - i) for i, number in enumerate(left)]
         most = max(saved)
         cut = saved.index(most)

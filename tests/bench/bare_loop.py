@@ -36,6 +36,7 @@ def decode_rate(
     params.n_batch = params.n_ubatch = 512
     params.n_threads = params.n_threads_batch = len(os.sched_getaffinity(0))
     params.kv_unified = is_unified
+    params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.no_perf = True
     context = llama.llama_init_from_model(model, params)
     size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))

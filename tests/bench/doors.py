@@ -51,6 +51,13 @@ def best_llama_server(load: Load) -> Iterator[Door]:
 
 
 @contextmanager
+def llama_server_without_flash(load: Load) -> Iterator[Door]:
+    """The same without flash attention, which is slow on processors after long prompts."""
+    with llama_server("--no-kv-unified", "-fa", "off", *_sizes(load)) as port:
+        yield Door(port=port)
+
+
+@contextmanager
 def default_llama_server(load: Load) -> Iterator[Door]:
     """llama-server as it comes, with room for the load."""
     with llama_server("--kv-unified", *_sizes(load)) as port:
