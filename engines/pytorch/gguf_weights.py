@@ -59,6 +59,7 @@ class GgufWeights:
 
     def __init__(self, header: GgufHeader) -> None:
         self._header = header
+        self.label = header.file
         self.config = read_config(header)
         self._places = dict(self._place())
         shapes = {

@@ -34,6 +34,7 @@ class SafetensorsFolder:
     """Opens every file once. `shapes` by the names of `engines.pytorch.weights`."""
 
     def __init__(self, folder: Path) -> None:
+        self.label = _INDEX if (folder / _INDEX).is_file() else _SINGLE
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._places: dict[str, tuple[Any, str, str]] = {}
         for path, names in _files(folder).items():

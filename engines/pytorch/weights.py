@@ -18,6 +18,10 @@ class WeightSource(Protocol):
     """The files of one model."""
 
     @property
+    def label(self) -> str:
+        """The file that says which tensors there are, for messages."""
+
+    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shape of every tensor by name."""
 
@@ -93,7 +97,8 @@ class WeightLoader:
         """
         found = self.source.shapes.get(name)
         if found is None:
-            raise CatalogueError("model.tensor_missing", f"the model has no tensor {name}")
+            message = f"{self.source.label} has no tensor {name}, which the configuration asks for"
+            raise CatalogueError("model.tensor_missing", message)
         if found != shape:
             raise CatalogueError(
                 "model.tensor_shape",
