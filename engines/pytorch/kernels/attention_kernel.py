@@ -196,7 +196,7 @@ def _attend_few(
             HEAD_DIM=queries.shape[2],
             PADDED_DIM=plan_.padded_dim,
             SPLIT=SPLIT,
-            num_warps=2,
+            num_warps=4,
         )
 
 

@@ -21,19 +21,18 @@ _CHUNK = tl.constexpr(CHUNK)
 
 
 class Tiling(Struct, frozen=True, kw_only=True):
-    """How a product is cut: rows of inputs and outputs a program, chunks a round of its loop."""
+    """How a product is cut: rows of inputs and outputs a program; chunks under way from memory."""
 
     block_rows: int
     block_outputs: int
-    num_chunks: int
     num_warps: int
     num_stages: int
 
 
 # With few rows the weights' way from memory is all there is: small tiles, much of it under way.
-_FEW: Final = Tiling(block_rows=16, block_outputs=32, num_chunks=4, num_warps=4, num_stages=4)
-_SOME: Final = Tiling(block_rows=64, block_outputs=64, num_chunks=1, num_warps=4, num_stages=4)
-_MANY: Final = Tiling(block_rows=128, block_outputs=128, num_chunks=1, num_warps=8, num_stages=3)
+_FEW: Final = Tiling(block_rows=16, block_outputs=32, num_warps=4, num_stages=12)
+_SOME: Final = Tiling(block_rows=64, block_outputs=64, num_warps=4, num_stages=4)
+_MANY: Final = Tiling(block_rows=128, block_outputs=128, num_warps=8, num_stages=3)
 
 
 def tiling(num_rows: int) -> Tiling:
@@ -66,7 +65,6 @@ def multiply(x: Tensor, weight: Int4Weight) -> Tensor:
         weight.group_size,
         weight.scales.shape[1],
         SUBGROUP=min(weight.group_size, CHUNK),
-        NUM_CHUNKS=tiles.num_chunks,
         BLOCK_ROWS=tiles.block_rows,
         BLOCK_OUTPUTS=tiles.block_outputs,
         num_warps=tiles.num_warps,
@@ -89,7 +87,6 @@ def _multiply(
     group_size,
     num_groups,
     SUBGROUP: tl.constexpr,
-    NUM_CHUNKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUTPUTS: tl.constexpr,
 ):
@@ -101,33 +98,31 @@ def _multiply(
     word_rows = words + outputs.to(tl.int64)[:, None] * num_words
     x_columns = x + rows.to(tl.int64)[None, :] * num_inputs
     total = tl.zeros([BLOCK_OUTPUTS, BLOCK_ROWS], tl.float32)
-    for start in range(0, num_words, NUM_CHUNKS * _WORDS):
-        for chunk in tl.static_range(NUM_CHUNKS):
-            first_word = start + chunk * _WORDS
-            columns = first_word + places[None, :]
-            mask = is_output[:, None] & (columns < num_words)
-            some_words = tl.load(word_rows + columns, mask=mask, other=0)
-            for subgroup in tl.static_range(_CHUNK // SUBGROUP):
-                input_start = first_word * 8 + subgroup * SUBGROUP
-                products = tl.zeros([BLOCK_OUTPUTS, BLOCK_ROWS], tl.float32)
-                sums = tl.zeros([BLOCK_ROWS], tl.float32)
-                for part in tl.static_range(SUBGROUP // _WORDS):
-                    inputs = input_start + part * _WORDS + places
-                    some_x = tl.load(
-                        x_columns + inputs[:, None],
-                        mask=(inputs < num_inputs)[:, None] & is_row[None, :],
-                        other=0.0,
-                    )
-                    shift = 4 * (subgroup * (SUBGROUP // _WORDS) + part)
-                    numbers = _to_floats(some_words >> shift, x.dtype.element_ty)
-                    products = tl.dot(numbers, some_x, products, input_precision="ieee")
-                    sums += tl.sum(some_x.to(tl.float32), axis=0)
-                where = outputs * num_groups + input_start // group_size
-                mask = is_output & (where < (outputs + 1) * num_groups)
-                scale = tl.load(scales + where, mask=mask, other=0.0).to(tl.float32)
-                zero = tl.load(zeros + where, mask=mask, other=0.0).to(tl.float32)
-                excess = zero + _offset(x.dtype.element_ty)
-                total += scale[:, None] * (products - excess[:, None] * sums[None, :])
+    for first_word in range(0, num_words, _WORDS):
+        columns = first_word + places[None, :]
+        mask = is_output[:, None] & (columns < num_words)
+        some_words = tl.load(word_rows + columns, mask=mask, other=0)
+        for subgroup in tl.static_range(_CHUNK // SUBGROUP):
+            input_start = first_word * 8 + subgroup * SUBGROUP
+            products = tl.zeros([BLOCK_OUTPUTS, BLOCK_ROWS], tl.float32)
+            sums = tl.zeros([BLOCK_ROWS], tl.float32)
+            for part in tl.static_range(SUBGROUP // _WORDS):
+                inputs = input_start + part * _WORDS + places
+                some_x = tl.load(
+                    x_columns + inputs[:, None],
+                    mask=(inputs < num_inputs)[:, None] & is_row[None, :],
+                    other=0.0,
+                )
+                shift = 4 * (subgroup * (SUBGROUP // _WORDS) + part)
+                numbers = _to_floats(some_words >> shift, x.dtype.element_ty)
+                products = tl.dot(numbers, some_x, products, input_precision="ieee")
+                sums += tl.sum(some_x.to(tl.float32), axis=0)
+            where = outputs * num_groups + input_start // group_size
+            mask = is_output & (where < (outputs + 1) * num_groups)
+            scale = tl.load(scales + where, mask=mask, other=0.0).to(tl.float32)
+            zero = tl.load(zeros + where, mask=mask, other=0.0).to(tl.float32)
+            excess = zero + _offset(x.dtype.element_ty)
+            total += scale[:, None] * (products - excess[:, None] * sums[None, :])
     where = answers + rows.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
     mask = is_output[:, None] & is_row[None, :]
     tl.store(where, total.to(answers.dtype.element_ty), mask=mask)
