@@ -39,8 +39,6 @@ _LOOK = tl.constexpr(128)
 
 # Of a program's shared memory, what is not tiles of keys and values (read in the compile table).
 _OTHER_BYTES: Final = 10240
-# Registers of a processor, on all chips since 2012.
-_REGISTERS: Final = 65536
 _ANY: Final = 1 << 30
 
 
@@ -59,11 +57,6 @@ class Tiling(Struct, frozen=True, kw_only=True):
     num_buffers: int
     num_warps: int
     num_residents: int = 1
-
-    @property
-    def num_registers(self) -> int:
-        """What a thread may have."""
-        return min(255, _REGISTERS // (self.num_residents * self.num_warps * 32) // 8 * 8)
 
     @property
     def num_stages(self) -> int:
@@ -271,7 +264,6 @@ def _constants(
         "IS_NATIVE": is_float8 and chip_of(queries.device).has_float8,
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
-        "maxnreg": tiling.num_registers,
     }
 
 
