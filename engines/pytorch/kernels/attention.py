@@ -107,9 +107,9 @@ def _attend_span(
     blocks = torch.where(is_used.view(num, -1, block_size).any(-1), blocks, 0)
     keys = _gather(cache.keys, cache.key_scales, blocks, queries.dtype)
     values = _gather(cache.values, cache.value_scales, blocks, queries.dtype)
-    if not is_used.all():
-        values = values.masked_fill(~is_used[:, None, :, None], 0)
-        keys = keys.masked_fill(~is_used[:, None, :, None], 0)
+    sequence, position = (~is_used).nonzero(as_tuple=True)
+    keys[sequence, :, position] = 0
+    values[sequence, :, position] = 0
     # The queries of the heads that share a key lie side by side: [n, G, q * group, D].
     packed = queries.view(num, num_queries, num_kv_heads, group, head_dim).transpose(1, 2)
     packed = packed.reshape(num, num_kv_heads, num_queries * group, head_dim)
