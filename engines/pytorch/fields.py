@@ -62,13 +62,6 @@ class Fields:
             raise self.invalid("must be text", of=key)
         return value
 
-    def strings(self, key: str) -> list[str]:
-        """A list of strings; empty where it is absent."""
-        value = self.get(key) or []
-        if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            raise self.invalid("must be a list of strings", of=key)
-        return value
-
     def nested(self, key: str) -> "Fields":
         """The settings inside a key; none where it is absent."""
         value = self.get(key)

@@ -54,20 +54,17 @@ class LayerConfig(Struct, frozen=True, kw_only=True):
 
 
 class QuantizationConfig(Struct, frozen=True, kw_only=True):
-    """How the matrices of a checkpoint are packed.
+    """How the matrices of a checkpoint are packed, those that are: its tensors tell which.
 
     - `group_size`: inputs that share a scale; -1: all of a row
-    - `is_ordered`: GPTQ's `desc_act`, groups that are scattered over the inputs
+    - `is_zero_less_one`: GPTQ's first format stores zeros so
     - `block`: rows and columns that share an fp8 scale; None: the whole matrix does
-    - `kept`: names, or ends of names, of modules that are not packed
     """
 
     method: Literal["awq", "gptq", "fp8"]
-    bits: int = 8
     group_size: int = -1
-    is_ordered: bool = False
+    is_zero_less_one: bool = True
     block: tuple[int, int] | None = None
-    kept: tuple[str, ...] = ()
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True):

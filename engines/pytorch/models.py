@@ -79,7 +79,9 @@ def load_model(
     `model.tensor_not_finite`.
     """
     config, source = _open(path)
-    weights = WeightLoader(source, dtype=dtype, device=device, shard=shard)
+    weights = WeightLoader(
+        source, dtype=dtype, device=device, shard=shard, quantization=config.quantization
+    )
     num_positions = context_tokens or config.context_length
 
     def angles(rope: RopeConfig) -> tuple[Tensor, Tensor]:
@@ -95,8 +97,15 @@ def load_model(
     )
     load = importlib.import_module(f"engines.pytorch.architectures.{config.family}").load
     network: Network = load(made_of)
-    weights.finish(ignored=("lm_head.weight",) if config.is_tied else ())
+    weights.finish(_ignored(config))
     return Model(network, config, weights)
+
+
+def _ignored(config: ModelConfig) -> tuple[str, ...]:
+    """Ends of names of tensors that may be there and are not needed."""
+    tied = ("lm_head.weight",) if config.is_tied else ()
+    # Products with packed weights take their inputs as they are.
+    return (*tied, ".input_scale", ".k_scale", ".v_scale") if config.quantization else tied
 
 
 def _open(path: Path) -> tuple[ModelConfig, WeightSource]:

@@ -8,6 +8,8 @@ from engines.pytorch.model_config import QuantizationConfig
 
 _KEY: Final = "quantization_config"
 _KNOWN: Final = ("awq", "gptq", "fp8")
+# Another tool's name for fp8 with a scale an output.
+_FLOATS: Final = ("compressed-tensors", "float-quantized")
 _BITS: Final = 4
 
 
@@ -20,18 +22,15 @@ def read_quantization(fields: Fields) -> QuantizationConfig | None:
     if not fields.has(_KEY):
         return None
     method = packed.text("quant_method")
-    kept = tuple(packed.strings("modules_to_not_convert"))
-    if method == "fp8":
-        return QuantizationConfig(method="fp8", block=_block(packed), kept=kept)
+    if method == "fp8" or (method == _FLOATS[0] and packed.get("format") == _FLOATS[1]):
+        return QuantizationConfig(method="fp8", block=_block(packed))
     if method == "awq" or method == "gptq":
         if packed.integer("bits") != _BITS:
             raise _unknown(packed, f"{method} with {packed.get('bits')} bits")
         return QuantizationConfig(
             method=method,
-            bits=_BITS,
             group_size=packed.integer("group_size", least=-1),
-            is_ordered=packed.flag("desc_act", default=False),
-            kept=kept,
+            is_zero_less_one=packed.get("checkpoint_format") != "gptq_v2",
         )
     raise _unknown(packed, method)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from appliance.errors import CatalogueError
 from engines.pytorch.layers.shard import ALONE, Shard
+from engines.pytorch.model_config import QuantizationConfig
 
 
 class WeightSource(Protocol):
@@ -46,11 +47,13 @@ class WeightLoader:
         dtype: torch.dtype,
         device: torch.device,
         shard: Shard = ALONE,
+        quantization: QuantizationConfig | None = None,
     ) -> None:
         self.source = source
         self.dtype = dtype
         self.device = device
         self.shard = shard
+        self.quantization = quantization
         self.tensors: list[Tensor] = []
         self._read: set[str] = set()
 

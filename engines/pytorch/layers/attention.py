@@ -25,9 +25,8 @@ class Attention(Struct, frozen=True, kw_only=True):
     def __call__(self, hidden: Tensor, inputs: StepInputs, cache: LayerCache) -> Tensor:
         """[T, C] to [T, C]; keys and values go into the cache."""
         heads = self.qkv(hidden).view(len(hidden), self.num_heads + 2 * self.num_kv_heads, -1)
-        queries, keys, values = heads.split(
-            (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1
-        )
+        first_value = self.num_heads + self.num_kv_heads
+        queries, keys, values = heads.tensor_split((self.num_heads, first_value), dim=1)
         queries, keys = self.ops.rotate(queries, keys, inputs.positions, self.rotation)
         self.ops.store_kv(cache, keys, values, inputs.slots)
         attended = self.ops.attend(queries, cache, inputs, self.shape)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from engines.pytorch.ingredients import Ingredients
 from engines.pytorch.layers.mlp import Mlp, load_mlp
+from engines.pytorch.layers.packed import load_packed, unpack
 from engines.pytorch.layers.shard import Shard
 from engines.pytorch.model_config import ExpertsConfig
 from engines.pytorch.weights import WeightLoader
@@ -97,9 +98,9 @@ def _load_gate_up(
     stack = weights.empty(experts.num_experts, hidden_size, 2 * share)
     for number, expert in enumerate(stack):
         for start, which in ((0, "gate"), (share, "up")):
-            tensor = f"{name}.experts.{number}.{which}_proj.weight"
-            matrix = weights.read(tensor, (experts.size, hidden_size), part)
-            expert[:, start : start + share] = matrix.T
+            matrix = f"{name}.experts.{number}.{which}_proj"
+            found = _read(weights, matrix, (experts.size, hidden_size), part)
+            expert[:, start : start + share] = found.T
     return weights.keep(stack)
 
 
@@ -109,6 +110,14 @@ def _load_down(
     part = (slice(0, hidden_size), weights.shard.part(experts.size))
     stack = weights.empty(experts.num_experts, weights.shard.share(experts.size), hidden_size)
     for number, expert in enumerate(stack):
-        tensor = f"{name}.experts.{number}.down_proj.weight"
-        expert[:] = weights.read(tensor, (hidden_size, experts.size), part).T
+        matrix = f"{name}.experts.{number}.down_proj"
+        expert[:] = _read(weights, matrix, (hidden_size, experts.size), part).T
     return weights.keep(stack)
+
+
+def _read(
+    weights: WeightLoader, name: str, shape: tuple[int, int], part: tuple[slice, ...]
+) -> Tensor:
+    """One expert's matrix, unpacked: grouped products know no packed ones."""
+    packed = load_packed(weights, name, *shape)
+    return weights.read(f"{name}.weight", shape, part) if packed is None else unpack(packed)
