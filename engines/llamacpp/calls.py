@@ -50,7 +50,7 @@ def _split_by_length(
     numbers: list[int], cells: Seq[int], slots: Seq[int], cells_per_call: int
 ) -> list[list[int]]:
     """Cut off the shorter ones as long as a cut saves more than the graphs that it adds."""
-    calls = []
+    calls: list[list[int]] = []
     left = sorted(numbers, key=cells.__getitem__, reverse=True)
     while left:
         longest = cells[left[0]]

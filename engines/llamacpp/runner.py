@@ -45,10 +45,9 @@ class LlamaRunner:
         self._batch = Batch(max(self.step_tokens, sizes.num_slots), sizes.slot_cells)
         self._context = _open_context(model, sizes, self.step_tokens, options)
         keeps_all = _can_trim(model) and not llama.llama_model_n_swa(model)
-        slot_bytes = sizes.slot_cells * sizes.cell_bytes
         weights_bytes = llama.llama_model_size(model)
         self._cells_per_call = weights_bytes // max(1, sizes.cell_bytes)
-        self._memory = SlotMemory(self._context, slot_bytes if keeps_all else 0)
+        self._memory = SlotMemory(self._context, is_all_in_state=keeps_all)
         self._view_key = (0, 0)
         self._view = _NO_ROWS
         self.kv = KvCells(

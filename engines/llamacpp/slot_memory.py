@@ -14,12 +14,12 @@ _State: TypeAlias = NDArray[np.uint8]
 
 
 class SlotMemory:
-    """The slots of one context, each of `slot_bytes`; 0 where a state is not all that is in one."""
+    """The slots of one context; with `is_all_in_state` a state is all that is in one."""
 
-    def __init__(self, context: Any, slot_bytes: int) -> None:  # noqa: ANN401
+    def __init__(self, context: Any, *, is_all_in_state: bool) -> None:  # noqa: ANN401
         self._context = context
         self._memory: Any = llama.llama_get_memory(context)
-        self._is_all_in_state = slot_bytes > 0
+        self._is_all_in_state = is_all_in_state
         # Kept for the next copy: memory that is new to a process costs more than filling it.
         self._passing: _State = np.empty(0, np.uint8)
 
