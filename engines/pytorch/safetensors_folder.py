@@ -42,7 +42,7 @@ class SafetensorsFolder:
 
     def _open(self, path: Path, expected: frozenset[str]) -> None:
         try:
-            opened: Any = safe_open(path, framework="pt").__enter__()
+            opened: Any = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise _broken(path, str(error)) from None
         stored_names = set(opened.keys())
