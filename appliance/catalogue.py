@@ -41,7 +41,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     """A model in the library. `main_file` is what the runner opens; empty for weightless runners.
 
     `context_tokens` 0 means: as the model's own file says. `trained_tokens` is the context that the
-    file names, `kv_bytes_per_token` what a token of a running sequence takes; 0: not known.
+    file names, `kv_bytes_per_token` what a token of a running sequence takes, `num_weights` how
+    many numbers its tensors have; 0: not known.
     `optimisation` says why `main_file` is, or is not, the file that the model came with.
     """
 
@@ -56,6 +57,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     trained_tokens: int = 0
     kv_bytes_per_token: int = 0
     optimisation: Optimisation | None = None
+    num_weights: int = 0
 
     @property
     def size_bytes(self) -> int:

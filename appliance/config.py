@@ -23,6 +23,8 @@ BytesOrAuto = Annotated[int, Meta(ge=0, le=2**50)]
 BodyBytes = Annotated[int, Meta(ge=1, le=16 * 1024 * 1024)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+# Who runs GGUF files; "auto" is llama.cpp.
+EngineName = Literal["auto", "llamacpp", "pytorch"]
 
 
 class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +45,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Models to preload stay in memory; others leave when unused for `keep_alive_s`, or for others.
     Of the memory that is left over when a model is loaded, its prefixes may take a share.
+    `runner` computes the models that more than one engine can.
     """
 
     preload: tuple[str, ...] = ("smollm2:135m",)
@@ -55,6 +58,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     prefix_memory_share: Share = 0.125
     speculation: bool = True
     deterministic: bool = False
+    runner: EngineName = "auto"
 
 
 class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -188,13 +188,14 @@ def _check_digests(order: Order, fetched: Fetched, folder: Path) -> None:
 
 
 def _check_weights(fetched: Fetched, folder: Path) -> WeightsFacts:
-    if fetched.runner != "llamacpp":
+    if not fetched.files:
         return WeightsFacts()
     path = folder / fetched.main_file
     try:
         return check_weights(path)
     except CatalogueError:
-        path.unlink(missing_ok=True)
+        if fetched.main_file:
+            path.unlink(missing_ok=True)
         raise
 
 
@@ -209,6 +210,7 @@ def _spec(name: str, order: Order, fetched: Fetched, facts: WeightsFacts) -> Mod
         created_at=int(time.time()),
         trained_tokens=facts.context_length,
         kv_bytes_per_token=facts.kv_bytes_per_token,
+        num_weights=facts.num_weights,
     )
 
 

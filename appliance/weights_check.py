@@ -1,4 +1,4 @@
-"""Whether a GGUF file is sound, and what its header says: asked of a process of its own.
+"""Whether a model's file is sound, and what its header says: asked of a process of its own.
 
 A broken file must not end this process, and what reads it belongs to the engines.
 """
@@ -15,15 +15,18 @@ from appliance.errors import CatalogueError
 
 
 class WeightsFacts(Struct, frozen=True, kw_only=True):
-    """The context a model was trained for, and what a token of a running sequence takes."""
+    """The context a model was trained for, what a token of a running sequence takes, how many
+    numbers its weights are; 0: not known.
+    """
 
     context_length: int = 0
     kv_bytes_per_token: int = 0
+    num_weights: int = 0
 
 
 class _Broken(Struct, frozen=True, kw_only=True):
     what: str
-    offset: int
+    offset: int = 0
 
 
 class _Verdict(Struct, frozen=True, kw_only=True):
@@ -33,9 +36,13 @@ class _Verdict(Struct, frozen=True, kw_only=True):
 
 
 def check_weights(path: Path) -> WeightsFacts:
-    """The facts of a sound file. Raises CatalogueError `model.file_broken`."""
+    """The facts of a sound GGUF file or Hugging Face folder.
+
+    Raises CatalogueError `model.file_broken`.
+    """
+    module = "engines.pytorch.folder_check" if path.is_dir() else "engines.llamacpp.gguf_check"
     done = subprocess.run(
-        [sys.executable, "-m", "engines.llamacpp.gguf_check", os.fspath(path)],
+        [sys.executable, "-m", module, os.fspath(path)],
         capture_output=True,
         check=False,
     )
@@ -54,4 +61,6 @@ def check_weights(path: Path) -> WeightsFacts:
 
 def _complaint(verdict: _Verdict) -> str:
     broken = verdict.broken
-    return f"{broken.what} (byte {broken.offset})" if broken else "its header cannot be read"
+    if broken is None:
+        return "its header cannot be read"
+    return f"{broken.what} (byte {broken.offset})" if broken.offset else broken.what

@@ -10,13 +10,14 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import uvloop
 
 from appliance import config_file, logs
 from appliance.catalogue import Library
-from appliance.config import Config
+from appliance.config import Config, EngineName
 from appliance.environment import configured
 from appliance.errors import HisarError
 from appliance.home import Home
@@ -34,6 +35,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--preload", action="append", help="model to load at the start, instead of as configured"
     )
+    parser.add_argument(
+        "--runner",
+        choices=get_args(EngineName),
+        help="who runs GGUF files, instead of as configured",
+    )
     parser.add_argument("--ready-fd", type=int, help="written to, and closed, once listening")
     return parser.parse_args(arguments)
 
@@ -43,7 +49,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     home = Home(root=options.home)
     try:
-        config = _with_preload(configured(config_file.load(home.config)), options.preload)
+        config = _with_options(configured(config_file.load(home.config)), options)
         logs.configure(config.logs.level, process="host")
         with listening(options.socket or home.engine_socket) as listener:
             memory = Memory(Library(home.models), config, Patience())
@@ -54,12 +60,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _with_preload(config: Config, names: list[str] | None) -> Config:
-    if names is None:
-        return config
-    return msgspec.structs.replace(
-        config, engine=msgspec.structs.replace(config.engine, preload=tuple(names))
-    )
+def _with_options(config: Config, options: argparse.Namespace) -> Config:
+    engine = config.engine
+    if options.preload is not None:
+        engine = msgspec.structs.replace(engine, preload=tuple(options.preload))
+    if options.runner is not None:
+        engine = msgspec.structs.replace(engine, runner=options.runner)
+    return msgspec.structs.replace(config, engine=engine)
 
 
 async def serve(host: Host, listener: socket.socket, config: Config, ready_fd: int | None) -> None:

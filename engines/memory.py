@@ -12,6 +12,7 @@ from typing import Final
 
 from appliance.catalogue import Library, ModelSpec
 from appliance.config import Config
+from appliance.engine_choice import choose_runner
 from appliance.errors import CatalogueError, EngineError, HisarError
 from appliance.generation import Failed
 from engines.keeper import Patience
@@ -141,7 +142,7 @@ class Memory:
         engine = self._config.engine
         options = WorkerOptions(
             model=spec.name,
-            runner=spec.runner,
+            runner=choose_runner(spec, engine),
             path=self._library.path_of(spec),
             context_tokens=engine.context_tokens or spec.context_tokens,
             num_slots=engine.num_slots,

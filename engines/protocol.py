@@ -141,7 +141,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     `scores_prompts`: its engine can tell the logprobs of a prompt's own tokens. `embedding_size` is
     how many numbers its embeddings have, 0 where it makes none. A model that does not generate only
     embeds. `verifies_drafts`: it can compute tokens that are only guessed, and forget them.
-    `is_batch_invariant`: it computes a token alike whatever is computed beside it.
+    `is_batch_invariant`: it computes a token alike whatever is computed beside it. `kv_bytes` is
+    what keys and values may take of the machine's memory where that is not so much a slot.
     """
 
     model: str
@@ -154,6 +155,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     generates: bool = True
     verifies_drafts: bool = False
     is_batch_invariant: bool = False
+    kv_bytes: int = 0
 
 
 class SchedulerStats(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from appliance.catalogue import ModelSpec
 from appliance.config import EngineConfig
 from appliance.devices import take_inventory
+from appliance.engine_choice import choose_runner
 from appliance.errors import EngineError
 from appliance.footprint import Footprint, measure
 from appliance.generation import Failed
@@ -44,6 +45,8 @@ class Resident(Struct, kw_only=True, eq=False):
         need, facts = self.footprint, self.replica.facts
         num_slots = need.num_slots if facts is None else facts.num_slots
         more_slots_bytes = need.kv_bytes * (num_slots - need.num_slots) // need.num_slots
+        if facts is not None and facts.kv_bytes:
+            more_slots_bytes = facts.kv_bytes - need.kv_bytes
         granted_bytes = need.total_bytes + more_slots_bytes + self.room.result().prefix_bytes
         return max(granted_bytes, self.replica.private_bytes)
 
@@ -84,7 +87,13 @@ class Residents:
         Raises EngineError `engine.does_not_fit` where there never will be.
         """
         engine = self._engine
-        need = measure(spec, context_tokens=engine.context_tokens, num_slots=engine.num_slots)
+        need = measure(
+            spec,
+            runner=choose_runner(spec, engine),
+            has_gpu=bool(take_inventory().gpus),
+            context_tokens=engine.context_tokens,
+            num_slots=engine.num_slots,
+        )
         self._require_room_ever(spec.name, need)
         room: asyncio.Future[Room] = asyncio.get_running_loop().create_future()
         resident = Resident(spec=spec, footprint=need, replica=start(room), room=room)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from appliance.engine_choice import install_line, is_installed
+from appliance.errors import EngineError
 from engines.protocol import ModelFacts
 from engines.sequence import Sequence
 
@@ -240,8 +242,19 @@ def _llamacpp(options: RunnerOptions) -> Runner:
     return start(options)
 
 
+def _pytorch(options: RunnerOptions) -> Runner:
+    if not is_installed("pytorch"):
+        raise EngineError(
+            "engine.not_installed",
+            f"{options.model} runs on torch, which is not installed: {install_line('pytorch')}",
+        )
+    start: Start = importlib.import_module("engines.pytorch.runner").start
+    return start(options)
+
+
 # Lazy, so that naming an engine does not import its libraries.
 RUNNERS: Final[dict[str, Start]] = {
     "echo": _echo,
     "llamacpp": _llamacpp,
+    "pytorch": _pytorch,
 }

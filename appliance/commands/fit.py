@@ -10,6 +10,7 @@ from appliance.commands.show import print_json
 from appliance.config import EngineConfig
 from appliance.config_file import load
 from appliance.devices import take_inventory
+from appliance.engine_choice import choose_runner
 from appliance.environment import read_environment
 from appliance.errors import ConfigError
 from appliance.footprint import measure, share_for_prefixes
@@ -64,13 +65,15 @@ def fit(
     config = load(home.config)
     library = Library(home.models)
     spec = _with_facts(library, library.get(config.aliases.get(model, model)))
+    inventory = take_inventory()
     engine = config.engine
     found = judge(
         spec,
         engine,
         context_tokens=context_tokens or engine.context_tokens,
         num_slots=num_slots or engine.num_slots,
-        available_bytes=take_inventory().memory.available_bytes,
+        available_bytes=inventory.memory.available_bytes,
+        has_gpu=bool(inventory.gpus),
     )
     if as_json:
         print_json(found)
@@ -87,6 +90,7 @@ def judge(
     context_tokens: int,
     num_slots: int,
     available_bytes: int,
+    has_gpu: bool = False,
 ) -> Fit:
     """The arithmetic of the engine host for a box in which no other model is in memory.
 
@@ -98,7 +102,13 @@ def judge(
             f"a context of {context_tokens} tokens is longer than the model was trained for",
             hint=f"it was trained for {spec.trained_tokens}",
         )
-    need = measure(spec, context_tokens=context_tokens, num_slots=num_slots)
+    need = measure(
+        spec,
+        runner=choose_runner(spec, engine),
+        has_gpu=has_gpu,
+        context_tokens=context_tokens,
+        num_slots=num_slots,
+    )
     free_bytes = min(available_bytes, engine.memory_bytes or available_bytes)
     spare_bytes = free_bytes - need.total_bytes
     return Fit(
@@ -118,13 +128,14 @@ def judge(
 
 def _with_facts(library: Library, spec: ModelSpec) -> ModelSpec:
     """The model with what its file says, where it came in before that was noted."""
-    if spec.runner != "llamacpp" or spec.kv_bytes_per_token:
+    if not spec.files or (spec.kv_bytes_per_token and spec.num_weights):
         return spec
     facts = check_weights(library.path_of(spec))
     return msgspec.structs.replace(
         spec,
         trained_tokens=facts.context_length,
         kv_bytes_per_token=facts.kv_bytes_per_token,
+        num_weights=facts.num_weights,
     )
 
 

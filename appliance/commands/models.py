@@ -11,6 +11,7 @@ from appliance.catalogue import Library, ModelSpec
 from appliance.commands.optimise import optimise_model, show_optimisation
 from appliance.commands.show import print_json, print_table, progress
 from appliance.commands.status import find_states
+from appliance.engine_choice import install_line, is_installed
 from appliance.environment import read_environment
 from appliance.errors import CatalogueError, UsageError
 from appliance.known_models import KNOWN_MODELS
@@ -124,8 +125,8 @@ def _bring(order: Order, name: str | None, *, replaces: bool, as_json: bool) -> 
         print_json(_facts(library, spec))
     else:
         click.echo(f"{spec.name} is in the library ({megabytes(spec.size_bytes)})")
-    if spec.runner == "pytorch":
-        click.echo("note: this box has no engine for safetensors yet; GGUF files run", err=True)
+    if spec.runner == "pytorch" and not is_installed("pytorch"):
+        click.echo(f"note: to run it, install torch: {install_line('pytorch')}", err=True)
 
 
 def _name_from(source: str) -> str:
@@ -241,6 +242,7 @@ def _facts(library: Library, spec: ModelSpec) -> dict[str, object]:
         "context_tokens": spec.context_tokens,
         "trained_tokens": spec.trained_tokens,
         "kv_bytes_per_token": spec.kv_bytes_per_token,
+        "num_weights": spec.num_weights,
         "created_at": spec.created_at,
         "path": str(library.path_of(spec)),
         "files": spec.files,

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, get_args
 
 import click
 import msgspec
@@ -20,8 +20,9 @@ from appliance.catalogue import Library
 from appliance.commands.announcement import Announcement, announce
 from appliance.commands.door import base_url_file, base_url_of, host_name_of
 from appliance.commands.show import progress
-from appliance.config import Config
+from appliance.config import Config, EngineName
 from appliance.config_file import load
+from appliance.engine_choice import install_line, is_installed
 from appliance.environment import read_environment
 from appliance.errors import CatalogueError, EngineError, MachineError
 from appliance.home import Home
@@ -39,14 +40,20 @@ _LAST_LINES: Final = 5
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65535), help="Port instead of the configured one.")
 @click.option("--model", "names", multiple=True, help="Model to load instead of the configured.")
+@click.option(
+    "--runner",
+    type=click.Choice(get_args(EngineName)),
+    help="Engine that runs GGUF files instead of the configured one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say that it is ready as a line of JSON.")
-def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
+def up(port: int | None, names: tuple[str, ...], runner: EngineName | None, as_json: bool) -> None:
     """Start the box in the foreground; Ctrl-C stops it.
 
     The first start fetches the models that are missing. State is kept in HISAR_HOME.
     """
     home = read_environment().home
-    config = _with_options(load(home.config), port, names)
+    config = _with_options(load(home.config), port, names, runner)
+    _require_installed(config.engine.runner)
     require_writable(home.root)
     with _only_one(home):
         require_free_port(config.gateway.host, config.gateway.port)
@@ -64,14 +71,26 @@ def up(port: int | None, names: tuple[str, ...], as_json: bool) -> None:
             asyncio.run(_serve(home, config, announcement))
 
 
-def _with_options(config: Config, port: int | None, names: tuple[str, ...]) -> Config:
+def _with_options(
+    config: Config, port: int | None, names: tuple[str, ...], runner: EngineName | None
+) -> Config:
     """The configuration with this run's options; models by their own names, not by aliases."""
     replace = msgspec.structs.replace
     if port is not None:
         config = replace(config, gateway=replace(config.gateway, port=port))
     names = names or config.engine.preload
     resolved = tuple(config.aliases.get(name, name) for name in names)
-    return replace(config, engine=replace(config.engine, preload=resolved))
+    engine = replace(config.engine, preload=resolved, runner=runner or config.engine.runner)
+    return replace(config, engine=engine)
+
+
+def _require_installed(runner: str) -> None:
+    if not is_installed(runner):
+        raise MachineError(
+            "engine.not_installed",
+            f"the libraries of the engine {runner!r} are not installed",
+            hint=install_line(runner),
+        )
 
 
 @contextmanager
@@ -158,9 +177,10 @@ def _programs(home: Home, config: Config) -> tuple[Program, Program]:
     """Started in this order, stopped in the other."""
     where = ("--home", str(home.root))
     preload = [part for name in config.engine.preload for part in ("--preload", name)]
+    runner = ("--runner", config.engine.runner)
     host = Program(
         name="engines",
-        command=(sys.executable, "-m", "engines", *where, *preload),
+        command=(sys.executable, "-m", "engines", *where, *preload, *runner),
         log=home.logs / "engines.log",
         stop_within_s=config.gateway.drain_s + _GRACE_S,
     )

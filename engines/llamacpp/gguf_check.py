@@ -51,6 +51,7 @@ class GgufFacts(Struct, frozen=True, kw_only=True):
 
     An encoder is a model that sees a whole text at once and remembers nothing of it.
     `num_kv_heads` has one number a block. `key_length` and `value_length` are numbers per head.
+    `num_weights` counts the elements of all tensors, where they are in one file.
     """
 
     architecture: str
@@ -67,6 +68,7 @@ class GgufFacts(Struct, frozen=True, kw_only=True):
     num_parts: int = 1
     chat_template: str = ""
     is_encoder: bool = False
+    num_weights: int = 0
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -91,8 +93,8 @@ def check(source: BinaryIO) -> GgufFacts:
     pairs = read_pairs(reader, num_pairs)
     _check_vocabulary(pairs, reader.offset)
     _check_blocks(pairs, num_tensors, reader.offset)
-    _check_tensors(reader, num_tensors, _alignment(pairs, reader.offset))
-    return _facts(pairs)
+    num_weights = _check_tensors(reader, num_tensors, _alignment(pairs, reader.offset))
+    return _facts(pairs, num_weights)
 
 
 def _check_vocabulary(pairs: Pairs, at: int) -> None:
@@ -129,7 +131,8 @@ def _alignment(pairs: Pairs, at: int) -> int:
     return alignment
 
 
-def _check_tensors(reader: Reader, count: int, alignment: int) -> None:
+def _check_tensors(reader: Reader, count: int, alignment: int) -> int:
+    """How many elements they have together."""
     tensors = [read_tensor(reader) for _ in range(count)]
     names: set[str] = set()
     data_start = math.ceil(reader.offset / alignment) * alignment
@@ -144,9 +147,10 @@ def _check_tensors(reader: Reader, count: int, alignment: int) -> None:
             raise BrokenFileError(
                 f"the tensor {quote(tensor.name)} ends {over} bytes after the file", tensor.at
             )
+    return sum(tensor.num_elements for tensor in tensors)
 
 
-def _facts(pairs: Pairs) -> GgufFacts:
+def _facts(pairs: Pairs, num_weights: int) -> GgufFacts:
     architecture = str(pairs["general.architecture"])
 
     def number(key: str, default: int = 0) -> int:
@@ -174,6 +178,7 @@ def _facts(pairs: Pairs) -> GgufFacts:
         num_parts=max(1, number("split.count", 1)),
         chat_template=template if isinstance(template, str) else "",
         is_encoder=pairs.get(f"{architecture}.attention.causal") is False,
+        num_weights=num_weights if number("split.count", 1) <= 1 else 0,
     )
 
 

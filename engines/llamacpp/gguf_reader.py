@@ -148,6 +148,7 @@ class Tensor(Struct, frozen=True):
     num_bytes: int
     start: int
     at: int
+    num_elements: int = 0
 
 
 def read_counts(reader: Reader) -> tuple[int, int]:
@@ -231,4 +232,4 @@ def read_tensor(reader: Reader) -> Tensor:
         raise BrokenFileError(
             f"the tensor {quote(name)} of shape {dims} is larger than the file", at
         )
-    return Tensor(name, num_bytes, reader.integer("<Q"), at)
+    return Tensor(name, num_bytes, reader.integer("<Q"), at, math.prod(dims))

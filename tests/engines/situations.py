@@ -133,6 +133,7 @@ class Foresight(Speculation):
         return [
             replace(chunk, drafts=self._guess(chunk.sequence))
             if number * _NUM_DRAFTS + _NUM_DRAFTS <= num_tokens
+            and self._kv.grow(chunk.sequence, len(chunk.sequence.token_ids) + _NUM_DRAFTS)
             else chunk
             for number, chunk in enumerate(decodes)
         ]
