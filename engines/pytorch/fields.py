@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from appliance.errors import CatalogueError
 
@@ -44,9 +44,10 @@ class Fields:
         """A finite number that is not negative."""
         value = self._required(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value < 0:
+        number = float(cast("float", value)) if is_number else math.nan
+        if not (math.isfinite(number) and number >= 0):
             raise self.invalid("must be a number of at least 0", of=key)
-        return float(value)
+        return number
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""

@@ -1,6 +1,6 @@
 """How a checkpoint says that its matrices are packed (`quantization_config` in config.json)."""
 
-from typing import Final
+from typing import Final, Literal, cast
 
 from appliance.errors import CatalogueError
 from engines.pytorch.fields import Fields
@@ -24,11 +24,11 @@ def read_quantization(fields: Fields) -> QuantizationConfig | None:
     method = packed.text("quant_method")
     if method == "fp8" or (method == _FLOATS[0] and packed.get("format") == _FLOATS[1]):
         return QuantizationConfig(method="fp8", block=_block(packed))
-    if method == "awq" or method == "gptq":
+    if method in ("awq", "gptq"):
         if packed.integer("bits") != _BITS:
             raise _unknown(packed, f"{method} with {packed.get('bits')} bits")
         return QuantizationConfig(
-            method=method,
+            method=cast("Literal['awq', 'gptq']", method),
             group_size=packed.integer("group_size", least=-1),
             is_zero_less_one=packed.get("checkpoint_format") != "gptq_v2",
         )
