@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from appliance.errors import CatalogueError
@@ -16,10 +17,22 @@ from engines.pytorch.model_config import (
     RopeKind,
 )
 
-# Gemma's largest models scale scores by another number than the size of a head; only the number
-# of layers tells them from the others.
-_LAYERS_OF_GEMMA2_27B: Final = 46
-_LAYERS_OF_GEMMA3_27B: Final = 62
+
+class _Gemma(Struct, frozen=True, kw_only=True):
+    """What a header does not tell of a generation.
+
+    - `window` and `pattern`: which layers see a window, every so many see all, where it says none
+    - `layers_of_largest`: its largest model scales scores by another number than the size of a
+      head; only the number of layers tells it from the others
+    """
+
+    window: int
+    pattern: int
+    layers_of_largest: int
+
+
+_GEMMA2: Final = _Gemma(window=4096, pattern=2, layers_of_largest=46)
+_GEMMA3: Final = _Gemma(window=0, pattern=6, layers_of_largest=62)
 
 
 def read_gguf_config(
@@ -82,7 +95,7 @@ def _same_in_all(fields: Fields, key: str, default: int | None = None) -> int:
 def _rope(fields: Fields, head_dim: int) -> RopeConfig:
     rotated = fields.integer("rope.dimension_count", head_dim)
     rope = RopeConfig(theta=fields.number("rope.freq_base", 10_000.0), rotated_dim=rotated)
-    kind = fields.text("rope.scaling.type", "none")
+    kind = fields.text("rope.scaling.type", "linear")
     if kind == "none":
         return rope
     if kind not in ("linear", "yarn"):
@@ -90,11 +103,14 @@ def _rope(fields: Fields, head_dim: int) -> RopeConfig:
     context = fields.integer(
         "rope.scaling.original_context_length", fields.integer("context_length")
     )
+    factor = fields.number("rope.scaling.factor", fields.number("rope.scale_linear", 1.0)) or 1.0
+    sharper = fields.number("rope.scaling.attn_factor", 1.0)
     return replace(
         rope,
         kind=cast("RopeKind", kind),
-        factor=fields.number("rope.scaling.factor", 1.0) or 1.0,
+        factor=factor,
         original_context=context,
+        attention_factor=sharper * (1 + 0.1 * math.log(max(factor, 1.0))),
         beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0),
     )
@@ -120,16 +136,22 @@ def _qwen2_moe(config: ModelConfig, fields: Fields) -> ModelConfig:
     return _with_experts(
         config,
         fields,
-        size=fields.integer("expert_feed_forward_length"),
+        size=_size_of_experts(config, fields),
         normalises=False,
-        shared_size=fields.integer("expert_shared_feed_forward_length"),
+        shared_size=fields.integer("expert_shared_feed_forward_length", config.intermediate_size),
     )
 
 
 def _qwen3_moe(config: ModelConfig, fields: Fields) -> ModelConfig:
-    size = fields.integer("expert_feed_forward_length")
     config = replace(config, normalises_heads=True)
+    size = _size_of_experts(config, fields)
     return _with_experts(config, fields, size=size, normalises=True)
+
+
+def _size_of_experts(config: ModelConfig, fields: Fields) -> int:
+    """Older files only tell how wide those are together that a token uses."""
+    used = fields.integer("expert_used_count")
+    return fields.integer("expert_feed_forward_length", config.intermediate_size // used)
 
 
 def _with_experts(
@@ -148,14 +170,14 @@ def _with_experts(
 
 def _gemma2(config: ModelConfig, fields: Fields) -> ModelConfig:
     return replace(
-        _gemma(config, fields, 2, _LAYERS_OF_GEMMA2_27B),
+        _gemma(config, fields, _GEMMA2),
         attention_soft_cap=fields.number("attn_logit_softcapping", 50.0),
         logits_soft_cap=fields.number("final_logit_softcapping", 30.0),
     )
 
 
 def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, fields, 6, _LAYERS_OF_GEMMA3_27B)
+    config = _gemma(config, fields, _GEMMA3)
     return replace(
         config,
         normalises_heads=True,
@@ -167,20 +189,34 @@ def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
     )
 
 
-def _gemma(config: ModelConfig, fields: Fields, pattern: int, largest: int) -> ModelConfig:
+def _gemma(config: ModelConfig, fields: Fields, kind: _Gemma) -> ModelConfig:
     """Gemma's norms are stored with one added, unlike in a Hugging Face folder."""
-    window = fields.integer("attention.sliding_window", 0, least=0)
-    every = fields.integer("attention.sliding_window_pattern", pattern)
+    window = fields.integer("attention.sliding_window", kind.window, least=0)
     count = len(config.layers)
-    by = config.hidden_size // config.num_heads if count == largest else config.head_dim
+    are_local = _are_local(fields, kind.pattern, count)
+    by = (
+        config.hidden_size // config.num_heads
+        if count == kind.layers_of_largest
+        else config.head_dim
+    )
     return replace(
         config,
         family="gemma",
         attention_scale=1 / math.sqrt(by),
-        layers=tuple(
-            LayerConfig(window=window if (number + 1) % every else 0) for number in range(count)
-        ),
+        layers=tuple(LayerConfig(window=window if is_local else 0) for is_local in are_local),
     )
+
+
+def _are_local(fields: Fields, pattern: int, count: int) -> list[bool]:
+    """Which layers see a window only: listed, or all but every so many; 0: all."""
+    key = "attention.sliding_window_pattern"
+    listed = fields.get(key)
+    if not isinstance(listed, list):
+        every = fields.integer(key, pattern, least=0)
+        return [every == 0 or (number + 1) % every != 0 for number in range(count)]
+    if len(listed) != count:
+        raise fields.invalid(f"must be {count} long, one for each layer", of=key)
+    return [bool(is_local) for is_local in listed]
 
 
 _Reader: TypeAlias = Callable[[ModelConfig, Fields], ModelConfig]

@@ -45,7 +45,7 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
 class GgufHeader:
     """`values` by key, arrays as lists; `tensors` by name. The file stays mapped.
 
-    Raises CatalogueError `model.file_broken`.
+    Raises CatalogueError `model.file_broken` or `model.quantization_unknown`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,10 +74,7 @@ class GgufHeader:
         try:
             return dequantize(np.ascontiguousarray(stored[part]), tensor.type)
         except (NotImplementedError, QuantError):
-            message = f"{self.file}: the tensor {tensor.name} is packed as {tensor.type.name}"
-            raise CatalogueError(
-                "model.quantization_unknown", message, hint="take the model in another format"
-            ) from None
+            raise self._unknown(tensor.name, tensor.type.name) from None
 
     def _number(self, layout: str) -> Any:  # noqa: ANN401
         value = struct.unpack_from(f"<{layout}", self._bytes, self._at)[0]
@@ -109,5 +106,18 @@ class GgufHeader:
     def _tensor(self) -> StoredTensor:
         name, num_dims = self._text(), self._number("I")
         shape = tuple(self._number("Q") for _ in range(num_dims))[::-1]
-        kind = GGMLQuantizationType(self._number("I"))
+        kind = self._format_of(name, self._number("I"))
         return StoredTensor(name=name, shape=shape, type=kind, start=self._number("Q"))
+
+    def _format_of(self, tensor: str, number: int) -> GGMLQuantizationType:
+        try:
+            return GGMLQuantizationType(number)
+        except ValueError:
+            raise self._unknown(tensor, f"number {number}") from None
+
+    def _unknown(self, tensor: str, format_: str) -> CatalogueError:
+        return CatalogueError(
+            "model.quantization_unknown",
+            f"{self.file}: the tensor {tensor} is packed in a format not known here: {format_}",
+            hint="take the model in another format",
+        )

@@ -97,10 +97,11 @@ class GgufWeights:
         tensor, index = self._places[name]
         if name.endswith(_SHARED_GATE):
             return _to_torch(self._header.numbers(tensor)).unsqueeze(0)
-        read = _to_torch(self._header.numbers(tensor, (*index, *part[:1])))
+        rows = part[: len(self.shapes[name]) - 1]
+        read = _to_torch(self._header.numbers(tensor, (*index, *rows)))
         if self.config.architecture in _PAIRS_NEIGHBOURS and _IS_TURNED.search(name):
             read = _pair_halves(read, self.config.head_dim)
-        return read[(slice(None), *part[1:])] if part[1:] else read
+        return read[(*[slice(None)] * len(rows), *part[len(rows) :])]
 
 
 def read_config(header: GgufHeader) -> ModelConfig:

@@ -23,7 +23,7 @@ def _frequencies(rope: RopeConfig, dim: int) -> Tensor:
     """Radians a position, float32 as models were trained with, highest first."""
     plain = 1.0 / rope.theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if rope.divisors:
-        return plain / torch.tensor(rope.divisors)
+        plain = plain / torch.tensor(rope.divisors)
     return _STRETCHED[rope.kind](plain, rope, dim)
 
 

@@ -27,7 +27,7 @@ def write_llama(path: Path, kind: GGMLQuantizationType = _FORMAT) -> Path:
     writer.add_head_count(_NUM_HEADS)
     writer.add_head_count_kv(_NUM_KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    _add_vocabulary(writer)
+    add_vocabulary(writer)
     _add_tensors(writer, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -36,7 +36,8 @@ def write_llama(path: Path, kind: GGMLQuantizationType = _FORMAT) -> Path:
     return path
 
 
-def _add_vocabulary(writer: GGUFWriter) -> None:
+def add_vocabulary(writer: GGUFWriter) -> None:
+    """NUM_TOKENS tokens: three that mark, and one for each byte."""
     bytes_ = [f"<0x{value:02X}>" for value in range(256)]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(["<unk>", "<s>", "</s>", *bytes_])
