@@ -37,6 +37,7 @@ class Decoder:
         params.n_seq_max = num_sequences
         params.n_batch = params.n_ubatch = SEQUENCE_TOKENS
         params.n_threads = params.n_threads_batch = num_threads
+        params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED  # as the engine
         params.kv_unified = False
         params.no_perf = True
         self._context = llama.llama_init_from_model(model, params)

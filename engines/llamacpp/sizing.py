@@ -13,7 +13,7 @@ MAX_DEFAULT_SLOTS: Final = 16
 # The part of the available memory that keys and values may take when nobody says how many slots.
 _MEMORY_SHARE: Final = 0.25
 # Without flash attention a graph keeps a score for each of its tokens, heads and cells at once.
-_SCORES_BYTES: Final = 128 * 1024 * 1024
+_SCORES_BYTES: Final = 64 * 1024 * 1024
 _LEAST_GRAPH_TOKENS: Final = 32
 # llama.cpp pads a slot to this many cells.
 _CELLS: Final = 256
