@@ -7,20 +7,27 @@ one. What is left goes to the others in their order.
 
 A prompt is not cut one token after its beginning or before its end: engines have kernels of their
 own for a token alone, which round in another way, and answers would depend on where the cut fell.
+
+A prompt whose own logprobs are wanted has a row of logits a token, each as wide as the vocabulary:
+of such tokens a step has no more than engines set memory aside for.
 """
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from typing import Final
 
 from engines.runner import Chunk
 from engines.sequence import Sequence
+
+MOST_SCORED_TOKENS: Final = 256
 
 
 def share_out(prompts: Seq[Sequence], num_tokens: int) -> list[Chunk]:
     """So many tokens of a step for these prompts, which stand in order of importance."""
     lengths = [0] * len(prompts)
-    _fill(lengths, prompts, _those_before_the_first(prompts), num_tokens // 2)
-    _fill(lengths, prompts, range(len(prompts)), num_tokens - sum(lengths))
+    before = _those_before_the_first(prompts)
+    _fill(lengths, prompts, before, num_tokens // 2, MOST_SCORED_TOKENS // 2)
+    _fill(lengths, prompts, range(len(prompts)), num_tokens - sum(lengths), MOST_SCORED_TOKENS)
     _leave_none_alone(lengths, prompts)
     return [
         Chunk(
@@ -41,13 +48,24 @@ def _those_before_the_first(prompts: Seq[Sequence]) -> list[int]:
 
 
 def _fill(
-    lengths: list[int], prompts: Seq[Sequence], indices: Iterable[int], num_tokens: int
+    lengths: list[int],
+    prompts: Seq[Sequence],
+    indices: Iterable[int],
+    num_tokens: int,
+    most_scored: int,
 ) -> None:
     """Give those at the indices what they can still use, in this order, until none is left."""
     for i in indices:
         more = min(prompts[i].num_uncomputed - lengths[i], num_tokens)
+        if prompts[i].prompt_scores is not None:
+            more = min(more, most_scored - _count_scored(lengths, prompts))
         lengths[i] += more
         num_tokens -= more
+
+
+def _count_scored(lengths: list[int], prompts: Seq[Sequence]) -> int:
+    pairs = zip(lengths, prompts, strict=True)
+    return sum(length for length, prompt in pairs if prompt.prompt_scores is not None)
 
 
 def _leave_none_alone(lengths: list[int], prompts: Seq[Sequence]) -> None:

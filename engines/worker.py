@@ -177,7 +177,7 @@ def read_messages(link: socket.socket, inbox: Inbox) -> None:
 
 def warm_up(runner: Runner) -> None:
     """Compute something and forget it, so that the first request finds everything in place."""
-    token_ids = runner.tokenizer.encode("Hello", markers=False)
+    token_ids = runner.tokenizer.encode("Hello", markers=False) or [0]  # not all know letters
     if runner.embedder is not None:
         runner.embedder.embed([token_ids])
     if runner.facts.generates:

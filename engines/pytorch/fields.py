@@ -49,6 +49,13 @@ class Fields:
             raise self.invalid("must be a number of at least 0", of=key)
         return number
 
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        number = self.number(key, default)
+        if not number:
+            raise self.invalid("must be more than 0", of=key)
+        return number
+
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
         value = self._required(key, default)

@@ -23,6 +23,8 @@ _FILE: Final = "config.json"
 _SILU: Final = frozenset({"silu", "swish"})
 _GELU: Final = frozenset({"gelu_pytorch_tanh", "gelu_new", "gelu_fast"})
 _GEMMA3_PATTERN: Final = 6
+# Eight times as many as the deepest known model has.
+_MOST_LAYERS: Final = 1024
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -70,6 +72,11 @@ def _check(fields: Fields, config: ModelConfig) -> None:
         raise fields.invalid("does not divide num_attention_heads", of="num_key_value_heads")
     if config.head_dim % 2:
         raise fields.invalid("must be even", of="head_dim")
+    for rope in filter(None, (config.rope, config.local_rope)):
+        if rope.rotated_dim % 2 or rope.rotated_dim > config.head_dim:
+            raise fields.invalid("does not turn pairs of a head", of="partial_rotary_factor")
+        if rope.theta <= 1:
+            raise fields.invalid("must be more than 1", of="rope_theta")
     if config.experts and config.experts.num_active > config.experts.num_experts:
         raise fields.invalid("is more than there are experts", of="num_experts_per_tok")
 
@@ -110,16 +117,23 @@ def _check_activation(fields: Fields, key: str, known: frozenset[str]) -> None:
 
 def _layers(fields: Fields, *, slides: bool = True) -> tuple[LayerConfig, ...]:
     """Those slide that `layer_types` names; where it is absent, all if there is a window."""
-    count = fields.integer("num_hidden_layers")
+    count = _count_layers(fields)
     window = fields.integer("sliding_window", 0, least=0) if slides else 0
     kinds = (
         fields.get("layer_types") or ["sliding_attention" if window else "full_attention"] * count
     )
     if not isinstance(kinds, list) or len(kinds) != count:
         raise fields.invalid(f"does not name {count} layers", of="layer_types")
-    if unknown := set(kinds) - {"sliding_attention", "full_attention"}:
+    if unknown := [kind for kind in kinds if kind not in ("sliding_attention", "full_attention")]:
         raise fields.invalid(f"has kinds that are not known: {unknown}", of="layer_types")
     return tuple(LayerConfig(window=window if kind == "sliding_attention" else 0) for kind in kinds)
+
+
+def _count_layers(fields: Fields) -> int:
+    count = fields.integer("num_hidden_layers")
+    if count > _MOST_LAYERS:
+        raise fields.invalid(f"is more than {_MOST_LAYERS}", of="num_hidden_layers")
+    return count
 
 
 def _rope(fields: Fields, head_dim: int, kind: str = "") -> RopeConfig:
@@ -150,12 +164,12 @@ def _stretched(rope: RopeConfig, scaling: Fields, context_length: int) -> RopeCo
     return replace(
         rope,
         kind=cast("RopeKind", kind),
-        factor=scaling.number("factor"),
+        factor=scaling.positive("factor"),
         original_context=scaling.integer("original_max_position_embeddings", context_length),
         low_frequency_factor=scaling.number("low_freq_factor", 1.0),
         high_frequency_factor=scaling.number("high_freq_factor", 4.0),
-        beta_fast=scaling.number("beta_fast", 32.0),
-        beta_slow=scaling.number("beta_slow", 1.0),
+        beta_fast=scaling.positive("beta_fast", 32.0),
+        beta_slow=scaling.positive("beta_slow", 1.0),
         truncates=scaling.flag("truncate", default=True),
         attention_factor=scaling.number("attention_factor", 0.0),
     )
@@ -222,6 +236,8 @@ def _qwen_moe(config: ModelConfig, fields: Fields, shared_size: int) -> ModelCon
     )
     every = fields.integer("decoder_sparse_step", 1)
     dense = fields.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise fields.invalid("must be a list", of="mlp_only_layers")
     numbers = range(len(config.layers))
     return _with_experts(
         config, experts, [n for n in numbers if n not in dense and not (n + 1) % every]
@@ -267,13 +283,13 @@ def _gemma(fields: Fields, name: str, pattern: int) -> ModelConfig:
     every = fields.integer("sliding_window_pattern", pattern)
     kinds = [
         "sliding_attention" if (number + 1) % every else "full_attention"
-        for number in range(fields.integer("num_hidden_layers"))
+        for number in range(_count_layers(fields))
     ]
     return replace(
         _plain(fields.with_defaults(layer_types=kinds), name),
         family="gemma",
         norm_offset=1.0,
-        attention_scale=1 / math.sqrt(fields.number("query_pre_attn_scalar")),
+        attention_scale=1 / math.sqrt(fields.positive("query_pre_attn_scalar")),
         attention_soft_cap=fields.number("attn_logit_softcapping", 0.0),
         logits_soft_cap=fields.number("final_logit_softcapping", 0.0),
     )

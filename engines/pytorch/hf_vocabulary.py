@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
 from tokenizers import Tokenizer
 
 from appliance.errors import CatalogueError
@@ -20,13 +22,25 @@ _FILE: Final = "tokenizer.json"
 _MOST_PADDING: Final = 0.02
 
 
+class _AddedToken(Struct, frozen=True, kw_only=True):
+    """A token that is found before words are, as the file describes it."""
+
+    id: int
+    content: str
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = False
+
+
 def read_hf_vocabulary(folder: Path, num_rows: int) -> Vocabulary:
     """The vocabulary for a model whose embedding has `num_rows` rows.
 
     Raises CatalogueError `model.tokenizer_broken` or `model.vocabulary_mismatch`.
     """
     described = _read_description(folder / _FILE)
-    added = [token for token in described.get("added_tokens") or [] if token["id"] < num_rows]
+    added = [token for token in described["added_tokens"] if token["id"] < num_rows]
     splitter = _parse({**described, "added_tokens": added, "truncation": None, "padding": None})
     texts = {token_id: text for text, token_id in splitter.get_vocab().items()}
     _check_sizes(max(texts, default=-1) + 1, num_rows)
@@ -63,7 +77,11 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise _broken(str(error).partition(": ")[0]) from None
     if not isinstance(described, dict):
         raise _broken("it is not an object")
-    return described
+    try:
+        added = msgspec.convert(described.get("added_tokens") or [], list[_AddedToken])
+    except msgspec.ValidationError as error:
+        raise _broken(f"added_tokens: {error}") from None
+    return {**described, "added_tokens": msgspec.to_builtins(added)}
 
 
 def _parse(described: dict[str, Any]) -> Tokenizer:
@@ -126,6 +144,8 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     found = settings.get("chat_template")
     if isinstance(found, list):
-        named = {str(item.get("name")): item.get("template") for item in found if item}
+        named = {
+            str(item.get("name")): item.get("template") for item in found if isinstance(item, dict)
+        }
         found = named.get("default", next(iter(named.values()), None))
     return found if isinstance(found, str) else None

@@ -4,6 +4,7 @@ from typing import Final
 
 import torch
 
+from engines.prompt_shares import MOST_SCORED_TOKENS
 from engines.pytorch.graphs import graph_sizes
 from engines.pytorch.kv_blocks import BLOCK_TOKENS
 from engines.pytorch.kv_cache import KvShape, LayerCache, allocate
@@ -32,7 +33,8 @@ def measure_use(
     decode_bytes = _peak_bytes(model, step_of(num_slots, 1, device=device), cache)
     del cache
     torch.cuda.empty_cache()
-    logits_bytes = num_slots * model.facts.vocabulary_size * torch.float32.itemsize
+    num_rows = num_slots + MOST_SCORED_TOKENS
+    logits_bytes = num_rows * model.facts.vocabulary_size * torch.float32.itemsize
     return GpuUse(
         total_bytes=total_bytes,
         others_bytes=max(0, others_bytes),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from appliance.errors import CatalogueError
+from engines.context_tokens import choose_context_tokens
 from engines.pytorch.gguf_header import GgufHeader
 from engines.pytorch.gguf_weights import GgufWeights
 from engines.pytorch.hf_config import read_hf_config
@@ -70,22 +71,22 @@ def load_model(
     """The model in a Hugging Face folder or a GGUF file, checked whole before it is returned.
 
     - `num_tokens`: how many rows of the vocabulary are tokens; 0: all
-    - `context_tokens`: how many positions will be used; 0: as many as the model was trained for
+    - `context_tokens`: how many positions will be used; 0: as many as suit the model
     - `shard`: the part of every layer that is computed here
 
     Raises CatalogueError: `model.part_missing`, `model.pickle_refused`, `model.file_broken`,
     `model.config_invalid`, `model.architecture_unknown`, `model.quantization_unknown`,
     `model.tensor_missing`, `model.tensor_shape`, `model.tensor_unexpected`,
-    `model.tensor_not_finite`.
+    `model.tensor_not_finite`; and ConfigError `engine.context_too_long`.
     """
     config, source = _open(path)
     weights = WeightLoader(
         source, dtype=dtype, device=device, shard=shard, quantization=config.quantization
     )
-    num_positions = context_tokens or config.context_length
+    num_positions = choose_context_tokens(context_tokens, config.context_length)
 
     def angles(rope: RopeConfig) -> tuple[Tensor, Tensor]:
-        return angle_tables(rope, config.head_dim, num_positions, device)
+        return _finite(angle_tables(rope, config.head_dim, num_positions, device))
 
     made_of = Ingredients(
         config=config,
@@ -99,6 +100,14 @@ def load_model(
     network: Network = load(made_of)
     weights.finish(_ignored(config))
     return Model(network, config, weights)
+
+
+def _finite(angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Raises CatalogueError `model.config_invalid` for settings that give no angles."""
+    if not all(bool(table.isfinite().all()) for table in angles):
+        message = "how positions become angles (rope) is set so that some have no finite value"
+        raise CatalogueError("model.config_invalid", message)
+    return angles
 
 
 def _ignored(config: ModelConfig) -> tuple[str, ...]:

@@ -4,14 +4,19 @@ Every copy is ordered on the stream that steps are computed on, so none overtake
 writes or reads its block; the processor waits for none of them.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from itertools import groupby
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from engines.pytorch.block_saves import Copy, Load, Save
 from engines.pytorch.kv_cache import LayerCache
+
+# Bounds what the device needs for copies: one admission can move a hundred thousand tokens.
+_COPIES_AT_ONCE: Final = 32
 
 
 class HostBlocks:
@@ -30,10 +35,11 @@ class HostBlocks:
     def carry_out(self, copies: Seq[Copy]) -> None:
         """Do them, one kind after the other as they come."""
         for kind, some in groupby(copies, type):
-            if kind is Save:
-                self._save([copy for copy in some if isinstance(copy, Save)])
-            else:
-                self._load([copy for copy in some if isinstance(copy, Load)])
+            for part in _parts(list(some)):
+                if kind is Save:
+                    self._save([copy for copy in part if isinstance(copy, Save)])
+                else:
+                    self._load([copy for copy in part if isinstance(copy, Load)])
 
     def _save(self, saves: list[Save]) -> None:
         blocks = self._index([save.block for save in saves])
@@ -59,3 +65,8 @@ class HostBlocks:
 def _bytes_of(tensor: Tensor) -> Tensor:
     """The same memory as bytes, a row a block."""
     return tensor.view(torch.uint8).flatten(1)
+
+
+def _parts(copies: list[Copy]) -> Iterator[list[Copy]]:
+    for start in range(0, len(copies), _COPIES_AT_ONCE):
+        yield copies[start : start + _COPIES_AT_ONCE]

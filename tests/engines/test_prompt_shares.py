@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.generation import SamplingParams
-from engines.prompt_shares import share_out
+from engines.prompt_shares import MOST_SCORED_TOKENS, share_out
 from engines.sequence import Sequence
 
 
@@ -70,3 +70,12 @@ def test_no_token_is_cut_off_alone(num_uncomputed: list[int], num_tokens: int) -
         num_left = chunk.sequence.num_uncomputed - chunk.length
         assert num_left != 1 or chunk.length == 1
         assert num_left == 0 or chunk.length > 1 or number == 0
+
+
+def test_rows_of_logits_for_prompts_that_are_scored_are_bounded() -> None:
+    first, second, third = prompts(5000, 4000, 700)
+    first.prompt_scores, second.prompt_scores = [], []
+    lengths = {c.sequence.request_id: c.length for c in share_out([first, second, third], 8192)}
+    assert lengths.get("0", 0) + lengths.get("1", 0) <= MOST_SCORED_TOKENS
+    assert lengths["0"] > 0
+    assert lengths["2"] == 700

@@ -1,6 +1,7 @@
 """What a Hugging Face folder says before it is loaded: its facts, or what is wrong with it."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +35,12 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
     for number, shape in enumerate(SHAPES):
-        entry = {"dtype": "BF16", "shape": shape, "data_offsets": [0, 0]}
+        num_bytes = 2 * math.prod(shape)
+        entry = {"dtype": "BF16", "shape": shape, "data_offsets": [0, num_bytes]}
         header = json.dumps({"__metadata__": {"a": "b"}, str(number): entry}).encode()
         path = folder / f"model-{number}.safetensors"
-        path.write_bytes(len(header).to_bytes(8, "little") + header)
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(num_bytes))
+    (folder / "tokenizer.json").write_text("{}")
     return folder
 
 
@@ -69,6 +72,29 @@ def test_what_is_wrong_is_named(folder: Path, name: str, content: bytes, complai
     with pytest.raises(CatalogueError, match=complaint) as refused:
         check_weights(folder)
     assert refused.value.code == "model.file_broken"
+
+
+def test_files_that_are_not_there_are_named(folder: Path) -> None:
+    places = {"0": "model-0.safetensors", "1": "model-1.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "consolidated.safetensors").write_bytes((folder / places["0"]).read_bytes())
+    assert check_weights(folder).num_weights == 50 * 32 + 32
+    (folder / places["1"]).unlink()
+    with pytest.raises(CatalogueError, match=r"model-1\.safetensors, one of 2 parts"):
+        check_weights(folder)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CatalogueError, match=r"has no tokenizer\.json"):
+        check_weights(folder)
+
+
+def test_a_file_that_ends_early_is_refused(folder: Path) -> None:
+    path = folder / "model-0.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(CatalogueError, match=r"model-0\.safetensors ends early: 7 bytes"):
+        check_weights(folder)
 
 
 def test_a_shape_that_is_not_one_is_a_broken_header(folder: Path) -> None:

@@ -114,7 +114,10 @@ def test_control_tokens_without_a_row_are_left_out(folder: Path) -> None:
     assert 59 not in tokenizer.encode("<think>", markers=True)
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"model": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [None, "{", "[]", '{"model": {}}', '{"added_tokens": [{}]}', '{"added_tokens": {"a": 1}}'],
+)
 def test_a_broken_file_is_refused(folder: Path, content: str | None) -> None:
     (folder / "tokenizer.json").unlink()
     if content is not None:

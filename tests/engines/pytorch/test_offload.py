@@ -62,6 +62,18 @@ def test_copies_are_made_in_their_order() -> None:
     assert all(map(torch.equal, block_of(cache, 5), second))
 
 
+def test_any_number_of_copies_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An admission may move more than the device has room for at once."""
+    monkeypatch.setattr("engines.pytorch.offload._COPIES_AT_ONCE", 2)
+    cache = filled_cache(torch.float32)
+    host = HostBlocks(cache, BLOCKS)
+    before = [block_of(cache, number) for number in range(BLOCKS)]
+    host.carry_out([Save(block=number, place=number) for number in range(BLOCKS)])
+    host.carry_out([Load(place=BLOCKS - 1 - number, block=number) for number in range(BLOCKS)])
+    for number in range(BLOCKS):
+        assert all(map(torch.equal, block_of(cache, number), before[BLOCKS - 1 - number]))
+
+
 def test_a_cache_takes_what_its_shape_says() -> None:
     for dtype in (torch.float16, torch.float8_e4m3fn):
         shape = KvShape(num_layers=2, num_kv_heads=3, head_dim=8, dtype=dtype)

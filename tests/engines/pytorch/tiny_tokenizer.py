@@ -48,3 +48,20 @@ def save_sentencepiece(folder: Path) -> None:
     bpe.save(str(folder / "tokenizer.json"))
     settings = {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def save_ascii(folder: Path) -> int:
+    """Every printable ASCII character, and four control tokens: how many tokens that are."""
+    characters = ["Ġ", *map(chr, range(0x21, 0x7F))]
+    bpe = Tokenizer(BPE(vocab={text: n for n, text in enumerate(characters)}, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    control = ("<s>", "<|user|>", "<|end|>", "<|bot|>")
+    bpe.add_special_tokens([AddedToken(text) for text in control])
+    bpe.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair=None, special_tokens=[("<s>", bpe.token_to_id("<s>"))]
+    )
+    bpe.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "<|end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return bpe.get_vocab_size()
