@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from appliance.identity import Limits
+from appliance.identity import Limits, Role
 
 # Upper bounds are far beyond any use: they catch a wrong unit or a slipped finger.
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -21,6 +21,8 @@ Share = Annotated[float, Meta(ge=0, le=0.9)]
 BytesOrAuto = Annotated[int, Meta(ge=0, le=2**50)]
 # Half of what a frame between two processes of the box may hold.
 BodyBytes = Annotated[int, Meta(ge=1, le=16 * 1024 * 1024)]
+# More than this and a stolen token lives on for long after its end.
+LeewaySeconds = Annotated[float, Meta(ge=0, le=300)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 # Who runs GGUF files; "auto" is llama.cpp.
@@ -70,6 +72,26 @@ class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     per_key: Limits = Limits()
 
 
+class IdentityConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Single sign-on: the Keycloak realm whose tokens are taken. No issuer: API keys alone.
+
+    `audience` is what tokens for this box name in `aud`; its client is also the one whose roles
+    count, unless `roles_client` names another. Groups are given by their full path. An empty
+    `authorized_parties` takes tokens of every client, an empty `ca_file` means the system's
+    certificates.
+    """
+
+    issuer: str = ""
+    audience: str = ""
+    authorized_parties: tuple[str, ...] = ()
+    roles_client: str = ""
+    tenant_claim: str = ""
+    group_tenants: dict[str, str] = {}
+    group_roles: dict[str, Role] = {}
+    leeway_s: LeewaySeconds = 60.0
+    ca_file: str = ""
+
+
 class GuardrailsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Words that may neither enter nor leave."""
 
@@ -102,3 +124,4 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     guardrails: GuardrailsConfig = GuardrailsConfig()
     store: StoreConfig = StoreConfig()
     logs: LogsConfig = LogsConfig()
+    identity: IdentityConfig = IdentityConfig()

@@ -59,7 +59,7 @@ def load(path: Path) -> Config:
     """The configuration in `path`; all defaults when there is no such file.
 
     Raises InvalidConfigError with code `config.unreadable`, `config.syntax`, `config.unknown_key`,
-    `config.wrong_type` or `config.out_of_range`.
+    `config.wrong_type`, `config.out_of_range` or `config.missing_key`.
     """
     try:
         # utf-8-sig: editors on Windows put a byte order mark first.
@@ -109,6 +109,7 @@ class _Checker:
                 yield self._fault("config.unknown_key", path, "there is no such key", hint)
             elif _is_table(fields[key]) and isinstance(value, dict):
                 yield from self.check(value, fields[key], path)
+                yield from self._complaints(path, value)
             elif get_origin(fields[key]) is dict and isinstance(value, dict):
                 yield from self._check_table(value, get_args(fields[key])[1], path)
             else:
@@ -136,7 +137,7 @@ class _Checker:
     def _complaints(self, path: KeyPath, value: Any) -> Iterator[Fault]:  # noqa: ANN401 TOML
         for found in complaints(path, value):
             at = (*path, found.key) if found.key else path
-            yield self._fault("config.out_of_range", at, found.problem, found.hint)
+            yield self._fault(found.code, at, found.problem, found.hint)
 
     def _fault(self, code: str, path: KeyPath, problem: str, hint: str) -> Fault:
         line = line_of(self.text, path)

@@ -8,6 +8,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ _POSTGRESQL: Final = re.compile(
 )
 _SQLITE: Final = re.compile(r"/[^?]*[^/?][^?]*(?:\?.*)?")
 _MAX_PORT: Final = 65535
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_GROUP: Final = re.compile(r"/[^/]+(?:/[^/]+)*")
 
 
 class Complaint(Struct, frozen=True):
@@ -26,6 +29,7 @@ class Complaint(Struct, frozen=True):
     problem: str
     hint: str
     key: str = ""
+    code: str = "config.out_of_range"
 
 
 Rule: TypeAlias = Callable[[Any], Iterator[Complaint]]
@@ -87,12 +91,57 @@ def _check_store_url(url: str) -> Iterator[Complaint]:
         )
 
 
+def _check_identity(table: Mapping[str, Any]) -> Iterator[Complaint]:
+    """What an issuer needs beside it: without an audience, tokens made for others would do."""
+    if not table.get("issuer"):
+        if any(value for key, value in table.items() if key != "leeway_s"):
+            yield _missing("issuer", "name the realm whose tokens are taken")
+        return
+    if not table.get("audience"):
+        yield _missing("audience", "name the client that tokens for this box are made for")
+    if not (table.get("tenant_claim") or table.get("group_tenants")):
+        yield _missing("tenant_claim", "name the claim with the tenant, or write group_tenants")
+
+
+def _missing(key: str, hint: str) -> Complaint:
+    return Complaint("must not be empty", hint, key, "config.missing_key")
+
+
+def _check_issuer(issuer: str) -> Iterator[Complaint]:
+    if not issuer:
+        return
+    try:
+        url = urlsplit(issuer)
+        host = (url.hostname or "") if url.port != 0 else ""
+    except ValueError:  # brackets, or a port that is no number
+        url, host = urlsplit(""), ""
+    is_plain = not (url.query or url.fragment or url.username) and issuer.isprintable()
+    if not (url.scheme in {"http", "https"} and _is_host(host) and is_plain):
+        yield Complaint("expected an address", 'write "https://sso.bank.example/realms/bank"')
+    elif url.scheme == "http" and host not in _LOOPBACK:
+        yield Complaint("keys that come over plain HTTP can be anybody's", "write https://")
+    elif issuer.endswith("/"):
+        yield Complaint("a realm's issuer has no slash at its end", "take it away")
+
+
+def _check_groups(mapping: Mapping[str, str]) -> Iterator[Complaint]:
+    for group, meaning in mapping.items():
+        if not _GROUP.fullmatch(group):
+            yield Complaint("expected a group's full path", 'write "/bank/treasury"', group)
+        if not _is_name(meaning):
+            yield Complaint("expected the name of a tenant", '"/bank/treasury" = "treasury"', group)
+
+
 RULES: Final[Mapping[tuple[str, ...], Rule]] = {
     ("aliases",): _check_aliases,
     ("gateway", "host"): _check_host,
     ("gateway", "allowed_hosts"): _check_allowed_hosts,
     ("engine", "preload"): _check_preload,
     ("guardrails", "denied_words"): _check_denied_words,
+    ("identity",): _check_identity,
+    ("identity", "issuer"): _check_issuer,
+    ("identity", "group_tenants"): _check_groups,
+    ("identity", "group_roles"): _check_groups,
     ("store", "url"): _check_store_url,
 }
 

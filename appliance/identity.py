@@ -1,8 +1,9 @@
 """Who is calling: tenant, principal, key, scopes, limits."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -15,6 +16,14 @@ class Scope(StrEnum):
 
     GENERATE = "generate"
     ADMIN = "admin"
+
+
+# What a person or a service is in the identity provider's words.
+Role = Literal["admin", "user"]
+SCOPES_OF: Final[Mapping[Role, tuple[Scope, ...]]] = {
+    "admin": (Scope.GENERATE, Scope.ADMIN),
+    "user": (Scope.GENERATE,),
+}
 
 
 class Limits(Struct, frozen=True, kw_only=True):

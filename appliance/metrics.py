@@ -89,6 +89,13 @@ class Metrics:
         self.prefill = self._histogram("request_prefill_time_seconds", "Computing the prompt")
         self.decode = self._histogram("request_decode_time_seconds", "Generating the answer")
 
+        self.tokens_refused = Counter(
+            "hisar_tokens_refused",
+            "Tokens of the identity provider that were refused, by what was wrong",
+            ("reason",),
+            registry=self.registry,
+        )
+
         self.audit_records = self._plain_counter("audit_records", "Records made durable")
         self.audit_failures = self._plain_counter(
             "audit_failures", "Commits of records that failed"

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 
 from appliance.audit.writer import GroupCommitLog
 from appliance.catalogue import Library
-from appliance.clock import utc_now
+from appliance.clock import Monotonic, utc_now
 from appliance.config import Config
 from appliance.home import Home
 from appliance.metrics import Metrics
@@ -33,6 +33,7 @@ from gateway.api import (
 )
 from gateway.auth.access import Access
 from gateway.auth.api_keys import ApiKeys
+from gateway.auth.authenticate import Authenticator, Identify
 from gateway.box import Box
 from gateway.context import context_of
 from gateway.drain import Drain
@@ -46,7 +47,8 @@ from guardrails.screen import Screen
 
 @asynccontextmanager
 async def open_box(home: Home, config: Config) -> AsyncIterator[Box]:
-    """A whole gateway but for its socket. Raises MachineError or StoreError where it cannot be.
+    """A whole gateway but for its socket. Raises ConfigError, MachineError or StoreError where it
+    cannot be.
 
     On the way out records are flushed before the store is closed.
     """
@@ -67,11 +69,13 @@ async def open_box(home: Home, config: Config) -> AsyncIterator[Box]:
         fleet = Fleet(engines, library, numbers)
         await stack.enter_async_context(_running(fleet.keep_watch()))
         key_cache = KeyCache(store.keys, clock)
+        keys = ApiKeys(key_cache, secrets.pepper, config.limits.per_key, utc_now)
+        tokens = await stack.enter_async_context(_tokens(config, numbers, clock))
         yield Box(
             config=config,
             secrets=secrets,
             store=store,
-            keys=ApiKeys(key_cache, secrets.pepper, config.limits.per_key, utc_now),
+            callers=Authenticator(keys, tokens),
             access=Access(library, config.aliases),
             limiter=limiter,
             screen=Screen(config.guardrails.denied_words),
@@ -114,6 +118,24 @@ def _answer_exception(request: Request[Any, Any, Any], error: Exception) -> Resp
     envelope = envelope_of(request.scope["path"])
     answer = envelope.to_answer(error, context_of(request.scope).id)
     return Response(answer.body, status_code=answer.status, headers=answer.headers)
+
+
+@asynccontextmanager
+async def _tokens(
+    config: Config, numbers: Metrics, clock: Monotonic
+) -> AsyncIterator[Identify | None]:
+    """The tokens of the realm, where there is one: what reads them is loaded only then."""
+    if not config.identity.issuer:
+        yield None
+        return
+    from gateway.auth.key_set import KeySet
+    from gateway.auth.realm import Realm
+    from gateway.auth.tokens import Tokens
+
+    realm = Realm(config.identity.issuer, config.identity.ca_file)
+    keys = KeySet(realm.fetch_keys, clock)
+    async with _running(keys.keep_fresh()):
+        yield Tokens(config.identity, keys, config.limits.per_key, numbers)
 
 
 @asynccontextmanager

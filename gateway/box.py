@@ -10,7 +10,7 @@ from appliance.secrets import Secrets
 from appliance.store.store import Store
 from engines.client import EngineClient
 from gateway.auth.access import Access
-from gateway.auth.api_keys import ApiKeys
+from gateway.auth.authenticate import Authenticator
 from gateway.drain import Drain
 from gateway.limits.limiter import Limiter
 from gateway.routing.fleet import Fleet
@@ -24,7 +24,7 @@ class Box(Struct, frozen=True, kw_only=True):
     config: Config
     secrets: Secrets
     store: Store
-    keys: ApiKeys
+    callers: Authenticator
     access: Access
     limiter: Limiter
     screen: Screen

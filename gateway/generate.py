@@ -84,7 +84,7 @@ def serve(
 
 async def enter(box: Box, decode: Callable[[bytes], A], exchange: Exchange, lease: Lease) -> A:
     """The steps up to the engine."""
-    lease.principal = await box.keys.authenticate(exchange.headers, Scope.GENERATE)
+    lease.principal = await box.callers.authenticate(exchange.headers, Scope.GENERATE)
 
     check_media(exchange.headers.get("content-type"), exchange.headers.get("content-encoding"))
     asked = await compute(decode, await exchange.read_body(), LONG_BODY_BYTES)

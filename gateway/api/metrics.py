@@ -12,6 +12,6 @@ from gateway.box import Box
 @get("/metrics")
 async def show_metrics(request: Request[Any, Any, Any], box: Box) -> Response[bytes]:
     """What was counted and timed since the start, and how the engines stand now."""
-    await box.keys.authenticate(request.headers, Scope.ADMIN)
+    await box.callers.authenticate(request.headers, Scope.ADMIN)
     await box.fleet.refresh()
     return Response(box.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -15,14 +15,14 @@ _PATH = "/v1/models"
 @get(_PATH)
 async def list_models(request: Request[Any, Any, Any], box: Box) -> WireModelList:
     """The models that the caller may use, under every name they go by."""
-    principal = await box.keys.authenticate(request.headers, Scope.GENERATE)
+    principal = await box.callers.authenticate(request.headers, Scope.GENERATE)
     return WireModelList(data=[_to_wire(offer) for offer in box.access.offers(principal)])
 
 
 @get(_PATH + "/{name:path}")
 async def show_model(request: Request[Any, Any, Any], box: Box) -> WireModel:
     """One of them. A name may hold slashes, so it is all that follows in the path."""
-    principal = await box.keys.authenticate(request.headers, Scope.GENERATE)
+    principal = await box.callers.authenticate(request.headers, Scope.GENERATE)
     name = request.scope["path"].removeprefix(f"{_PATH}/")
     return _to_wire(box.access.find(principal, name))
 

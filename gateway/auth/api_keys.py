@@ -1,15 +1,12 @@
-"""Who is calling: the one way in, and one answer to everyone who is not let in.
+"""Callers by their API key.
 
-A key comes as `authorization: Bearer KEY` or `x-api-key: KEY`. Unknown, mistyped, expired and
-revoked keys are told the same, so that a guesser learns nothing.
+Unknown, mistyped, expired and revoked keys are told the same, so that a guesser learns nothing.
 """
-
-from collections.abc import Mapping
 
 from appliance import api_keys
 from appliance.clock import Now
 from appliance.errors import RequestError
-from appliance.identity import ApiKey, Limits, Principal, Scope
+from appliance.identity import ApiKey, Limits, Principal
 from appliance.secrets import SecretBytes
 from appliance.store.key_cache import KeySource
 
@@ -25,13 +22,9 @@ class ApiKeys:
         self._default_limits = default_limits
         self._now = now
 
-    async def authenticate(self, headers: Mapping[str, str], scope: Scope) -> Principal:
-        """The caller, who must hold `scope`.
-
-        Raises RequestError 401 for anything that is not a good key, 403 for a good one without the
-        scope, and StoreError where the store cannot say.
-        """
-        parsed = api_keys.parse(_presented(headers))
+    async def identify(self, text: str) -> Principal:
+        """The key's owner. Raises RequestError 401, and StoreError where the store cannot say."""
+        parsed = api_keys.parse(text)
         key = await self._source.get(parsed.id) if parsed else None
         if parsed is None or key is None or not self._is_good(key, parsed):
             raise RequestError(
@@ -39,8 +32,6 @@ class ApiKeys:
                 "a valid API key is required: `authorization: Bearer KEY`",
                 status=401,
             )
-        if scope not in key.scopes:
-            raise RequestError("auth.forbidden", "this key may not do that", status=403)
         return self._principal(key)
 
     def _is_good(self, key: ApiKey, parsed: api_keys.ParsedKey) -> bool:
@@ -60,11 +51,6 @@ class ApiKeys:
             models=key.models,
             limits=limits,
         )
-
-
-def _presented(headers: Mapping[str, str]) -> str:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
 
 
 def _first(own: int | None, default: int | None) -> int | None:

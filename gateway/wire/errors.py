@@ -24,7 +24,8 @@ _DEFAULT_RETRY_AFTER_S: Final = 1.0
 class Shape(Struct, frozen=True):
     """How an error code looks from outside. `code` None: the stable code itself.
 
-    `is_lasting`: asking again does not help until the operator has done something.
+    `is_lasting`: asking again does not help until the operator has done something. `challenge`: how
+    to authenticate (RFC 6750, section 3), where the status is 401.
     """
 
     status: int
@@ -32,6 +33,7 @@ class Shape(Struct, frozen=True):
     code: str | None = None
     param: str | None = None
     is_lasting: bool = False
+    challenge: str = "Bearer"
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class ErrorAnswer(Struct, frozen=True, kw_only=True):
 
 # The model is here and cannot be loaded.
 _UNUSABLE: Final = Shape(503, _SERVER, is_lasting=True)
+_BAD_TOKEN: Final = Shape(401, challenge='Bearer error="invalid_token"')
 
 # By stable code, or by its area.
 _SHAPES: Final = {
@@ -67,6 +70,10 @@ _SHAPES: Final = {
     "request.unsupported_parameter": Shape(400, code="unsupported_parameter"),
     "auth": Shape(401, code="invalid_api_key"),
     "auth.forbidden": Shape(403, code="insufficient_permissions"),
+    "auth.invalid_token": _BAD_TOKEN,
+    "auth.no_tenant": Shape(403),
+    "auth.several_tenants": Shape(403),
+    "auth.token_expired": _BAD_TOKEN,
     "model": _UNUSABLE,
     "model.not_found": Shape(404, code="model_not_found", param="model"),
     "limits": Shape(429, "requests", "rate_limit_exceeded"),
@@ -141,7 +148,7 @@ def _to_headers(error: HisarError, shape: Shape) -> dict[str, str]:
     """How to authenticate, and when to come back."""
     headers, status = {"content-type": "application/json"}, shape.status
     if status == HTTPStatus.UNAUTHORIZED:
-        headers["www-authenticate"] = "Bearer"
+        headers["www-authenticate"] = shape.challenge
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
         retry_after_s = _DEFAULT_RETRY_AFTER_S

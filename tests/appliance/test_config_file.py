@@ -264,3 +264,74 @@ def test_every_key_path_is_listed_once() -> None:
     paths = list(key_paths())
     assert len(paths) == len(set(paths))
     assert ("limits", "per_key", "tokens_per_minute") in paths
+
+
+IDENTITY = """
+[identity]
+issuer = "https://sso.bank.example/realms/bank"
+audience = "hisar"
+tenant_claim = "tenant"
+"""
+
+
+def test_a_realm_is_configured_by_issuer_audience_and_tenants() -> None:
+    identity = parse(IDENTITY + 'group_roles = {"/bank/it" = "admin"}', FILE).identity
+    assert (identity.issuer, identity.audience) == ("https://sso.bank.example/realms/bank", "hisar")
+    assert identity.group_roles == {"/bank/it": "admin"}
+    assert identity.leeway_s == 60
+
+
+@pytest.mark.parametrize("missing", ["issuer", "audience", "tenant_claim"])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_realm_without_a_part_of_it_starts_no_box(missing: str, is_empty: bool) -> None:
+    """BerriAI/litellm#27008: without an audience every token of the realm was good."""
+    replacement = f'{missing} = ""' if is_empty else ""
+    fault = fault_of(re.sub(rf"^{missing} = .*$", replacement, IDENTITY, flags=re.MULTILINE))
+    assert (fault.code, fault.path) == ("config.missing_key", f"identity.{missing}")
+
+
+@pytest.mark.parametrize(
+    ("issuer", "word"),
+    [
+        ("sso.bank.example/realms/bank", "address"),
+        ("ftp://sso.bank.example", "address"),
+        ("https://", "address"),
+        ("https://sso.bank.example:port/realms/bank", "address"),
+        ("https://[::1/realms/bank", "address"),
+        ("https://user:secret@sso.bank.example/realms/bank", "address"),
+        ("https://sso.bank.example/realms/bank?x=1", "address"),
+        ("https://sso.bank.example/realms/bank\u00a0", "address"),
+        ("http://sso.bank.example/realms/bank", "plain HTTP"),
+        ("https://sso.bank.example/realms/bank/", "slash"),
+    ],
+)
+def test_an_issuer_that_cannot_be_is_refused_unseen(issuer: str, word: str) -> None:
+    text = re.sub(r"^issuer = .*$", f'issuer = "{issuer}"', IDENTITY, flags=re.MULTILINE)
+    fault = fault_of(text)
+    assert (fault.code, fault.path) == ("config.out_of_range", "identity.issuer")
+    assert word in fault.problem
+    assert "secret" not in fault.problem + fault.hint
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8180", "localhost", "[::1]:8180"])
+def test_a_realm_on_this_machine_needs_no_certificate(host: str) -> None:
+    text = IDENTITY.replace("https://sso.bank.example", f"http://{host}")
+    assert parse(text, FILE).identity.issuer.startswith("http://")
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ('group_tenants = {"bank" = "t"}', "identity.group_tenants.bank"),
+        ('group_tenants = {"/bank/" = "t"}', "identity.group_tenants./bank/"),
+        ('group_tenants = {"//bank" = "t"}', "identity.group_tenants.//bank"),
+        ('group_tenants = {"/bank" = ""}', "identity.group_tenants./bank"),
+        ('group_roles = {"bank" = "user"}', "identity.group_roles.bank"),
+        ('group_roles = {"/bank" = "root"}', "identity.group_roles./bank"),
+        ("leeway_s = 301", "identity.leeway_s"),
+        ("leeway_s = -1", "identity.leeway_s"),
+    ],
+)
+def test_a_mapping_that_cannot_match_is_refused(line: str, path: str) -> None:
+    fault = fault_of(IDENTITY + line)
+    assert (fault.code, fault.path) == ("config.out_of_range", path)

@@ -9,6 +9,7 @@ from appliance.errors import RequestError, StoreError
 from appliance.identity import ApiKey, Limits, Scope
 from appliance.secrets import SecretBytes
 from gateway.auth.api_keys import ApiKeys
+from gateway.auth.authenticate import Authenticator
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PEPPER = SecretBytes(b"p" * 32)
@@ -39,8 +40,9 @@ def make(limits: Limits | None = None, expires_at: datetime | None = None) -> tu
     return issue(grant, PEPPER, NOW)
 
 
-def door(*keys: ApiKey, pepper: SecretBytes = PEPPER) -> ApiKeys:
-    return ApiKeys(Keys({key.id: key for key in keys}), pepper, DEFAULTS, lambda: NOW)
+def door(*keys: ApiKey, pepper: SecretBytes = PEPPER) -> Authenticator:
+    known = ApiKeys(Keys({key.id: key for key in keys}), pepper, DEFAULTS, lambda: NOW)
+    return Authenticator(known, tokens=None)
 
 
 def bearer(text: str) -> dict[str, str]:
@@ -62,6 +64,7 @@ async def test_a_good_key_is_its_principal() -> None:
         {"authorization": "Bearer"},
         {"authorization": "Basic aGk6aGk="},
         {"x-api-key": "nonsense"},
+        {"authorization": "Bearer eyJhbGciOiJSUzI1NiJ9.e30.c2ln"},
         {"authorization": "Bearer \xff\xfe"},
     ],
 )
@@ -98,4 +101,4 @@ async def test_a_store_that_cannot_say_is_not_a_bad_key() -> None:
     _, text = make()
     keys = ApiKeys(BrokenSource(), PEPPER, DEFAULTS, lambda: NOW)
     with pytest.raises(StoreError):
-        await keys.authenticate(bearer(text), Scope.GENERATE)
+        await Authenticator(keys, tokens=None).authenticate(bearer(text), Scope.GENERATE)

@@ -161,6 +161,14 @@ def test_a_missing_key_is_asked_for() -> None:
     assert to_answer(error).headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("code", ["auth.invalid_token", "auth.token_expired"])
+def test_a_bad_token_is_told_to_be_one(code: str) -> None:
+    """RFC 6750, section 3.1"""
+    answer = to_answer(RequestError(code, "the token has expired", status=401))
+    assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+    assert envelope(answer)["code"] == code
+
+
 @pytest.mark.parametrize(
     ("retry_after_s", "seconds", "milliseconds"), [(0.25, "1", "250"), (1.2, "2", "1200")]
 )
