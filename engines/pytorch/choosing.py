@@ -225,8 +225,10 @@ def _wanted(chunk: Chunk, first: int, vocabulary_size: int) -> list[_Row] | RowE
         if isinstance(allowed, RowError):
             return allowed
         rows.append(_Row(first + number, sequence, chunk.drafts[:number], allowed))
-        is_last = number == len(chunk.drafts)
-        return _UNKNOWN if is_last else Sampled(token_id=chunk.drafts[number])
+        draft = chunk.drafts[number] if number < len(chunk.drafts) else None
+        if draft is None or (allowed is not None and not allowed[draft]):
+            return _UNKNOWN  # a grammar that was given a token it forbids goes no further
+        return Sampled(token_id=draft)
 
     failed = verify(chunk, range(1 + len(chunk.drafts)), collect)
     return failed if isinstance(failed, RowError) else rows

@@ -1,5 +1,6 @@
 """Little memory and callers who leave: answers stay what they are, and every block comes back."""
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,13 @@ import torch
 from appliance.generation import (
     FinishReason,
     GenerationRequest,
+    OutputFormat,
     SamplingParams,
     StopConditions,
+    TextPrompt,
     TokenPrompt,
 )
+from engines.prompting import start_prompt_encoder
 from engines.protocol import Abort
 from engines.pytorch.kernels.torch_ops import torch_ops
 from engines.pytorch.memory_sizes import Sizes
@@ -185,7 +189,7 @@ def test_an_answer_ends_with_the_context(runners: Runners, length: int) -> None:
     ("token_ids", "code"),
     [
         ((5,) * CONTEXT_TOKENS, "request.context_length_exceeded"),
-        ((5, 99), "request.token_out_of_range"),
+        ((5, 100), "request.token_out_of_range"),
         ((-1,), "request.token_out_of_range"),
         ((1 << 62,), "request.token_out_of_range"),
     ],
@@ -196,3 +200,22 @@ def test_prompts_that_cannot_be(runners: Runners, token_ids: tuple[int, ...], co
     engine.send(GenerationRequest(id="r", model="tiny", prompts=(prompt,)))
     engine.run()
     assert engine.failure("r").code == code
+
+
+def test_guesses_that_a_grammar_forbids_end_no_answer(runners: Runners) -> None:
+    """vllm#9423: guessing beside a grammar broke what it held."""
+    runner = runners(ROOMY)
+    encoder = start_prompt_encoder(runner.tokenizer)
+    engine = Engine(runner, encoder, speculates=True)
+    schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 3, "maxItems": 3}
+    for number in range(8):
+        request = GenerationRequest(
+            id=str(number),
+            model="tiny",
+            prompts=(TextPrompt(text="[true, , false  , true, ]" * 2),),
+            output_format=OutputFormat(kind="json_schema", text=json.dumps(schema)),
+        )
+        engine.send(request)
+        engine.run()
+        assert len(json.loads(engine.text(str(number)))) == 3
+    encoder.close()

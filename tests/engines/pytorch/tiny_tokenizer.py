@@ -51,8 +51,8 @@ def save_sentencepiece(folder: Path) -> None:
 
 
 def save_ascii(folder: Path) -> int:
-    """Every printable ASCII character, and four control tokens: how many tokens that are."""
-    characters = ["Ġ", *map(chr, range(0x21, 0x7F))]
+    """Printable ASCII characters, a line feed, four control tokens: how many tokens that are."""
+    characters = ["Ċ", "Ġ", *map(chr, range(0x21, 0x7F))]
     bpe = Tokenizer(BPE(vocab={text: n for n, text in enumerate(characters)}, merges=[]))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
