@@ -24,6 +24,9 @@ from appliance.secrets import SecretBytes
 _NAMES: Final = ("HISAR_HOME", "HISAR_LOG_LEVEL", "HISAR_API_KEY")
 # Rounds of a waiting thread, some microseconds; longer than most waits in a quiet machine's step.
 _SPIN_COUNT: Final = "1000"
+# Products and sums in one operation, as Triton compiles by default before 3.10. It decides how
+# kernels round, so it is not left to the version.
+_FP_FUSION: Final = "1"
 # Variables of the box's own test suite.
 _TEST_PREFIX: Final = "HISAR_TEST_"
 
@@ -66,19 +69,20 @@ def configured(config: Config, variables: Mapping[str, str] | None = None) -> Co
 def worker_environment(
     variables: Mapping[str, str] | None = None, *, deterministic: bool = False
 ) -> dict[str, str]:
-    """What an engine worker finds in its environment: ours, and a bound on how long threads spin.
+    """What an engine worker finds in its environment: ours, and what its libraries go by.
 
     llama.cpp's threads wait for each other some hundred times a token. By default OpenMP spins for
     milliseconds before it sleeps, so on a crowded machine they burn the time they wait for: 40
     tokens took 29 s as it comes and 7 s with a count of 2000 (load 9 on 2 cores, one run each). On
-    a quiet one a short spin was as fast within the noise. An operator's own OpenMP settings stay.
+    a quiet one a short spin was as fast within the noise. An operator's own settings stay.
 
     A `deterministic` one does without ggml's kernel for many rows of a K-quant format: it rounds
     in another way than the one for few.
     """
     variables = os.environ if variables is None else variables
     kernels = {"GGML_CPU_TILED_MM": "0"} if deterministic else {}
-    return {"GOMP_SPINCOUNT": _SPIN_COUNT, **variables, **kernels}
+    defaults = {"GOMP_SPINCOUNT": _SPIN_COUNT, "TRITON_DEFAULT_FP_FUSION": _FP_FUSION}
+    return {**defaults, **variables, **kernels}
 
 
 def _home_root(variables: Mapping[str, str]) -> Path:

@@ -38,9 +38,11 @@ def test_the_log_level_can_be_set_and_a_wrong_one_is_refused() -> None:
         read_environment({"HOME": "/h", "HISAR_LOG_LEVEL": "warn"})
 
 
-def test_a_worker_spins_briefly_unless_the_operator_says_otherwise() -> None:
-    assert worker_environment({"PATH": "/bin"}) == {"PATH": "/bin", "GOMP_SPINCOUNT": "1000"}
-    assert worker_environment({"GOMP_SPINCOUNT": "7"}) == {"GOMP_SPINCOUNT": "7"}
+def test_a_worker_spins_briefly_and_rounds_alike_unless_the_operator_says_otherwise() -> None:
+    ours = {"GOMP_SPINCOUNT": "1000", "TRITON_DEFAULT_FP_FUSION": "1"}
+    assert worker_environment({"PATH": "/bin"}) == {"PATH": "/bin", **ours}
+    theirs = {"GOMP_SPINCOUNT": "7", "TRITON_DEFAULT_FP_FUSION": "0"}
+    assert worker_environment(theirs) == theirs
 
 
 def test_the_environment_overrides_the_log_level_alone() -> None:
