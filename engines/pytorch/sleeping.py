@@ -1,4 +1,7 @@
-"""Tensors that give their device's memory back for a while, and stay the same objects."""
+"""Tensors that give their device's memory back for a while, and stay the same objects.
+
+Memory that is not torch's own, as of mapped files on a processor, stays where it is.
+"""
 
 from collections.abc import Iterable
 
@@ -10,8 +13,8 @@ class Sleeper:
     """Weights, which are kept in the host's memory meanwhile, and scratch, which is not."""
 
     def __init__(self, weights: Iterable[Tensor], scratch: Iterable[Tensor]) -> None:
-        self._weights = tuple(weights)
-        self._scratch = tuple(scratch)
+        self._weights = tuple(filter(_is_resizable, weights))
+        self._scratch = tuple(filter(_is_resizable, scratch))
         self._num_bytes = [tensor.untyped_storage().nbytes() for tensor in self._all]
         self._kept: list[Tensor] = []
 
@@ -43,6 +46,11 @@ class Sleeper:
     def _wait(self) -> None:
         if any(tensor.is_cuda for tensor in self._weights):
             torch.cuda.synchronize()
+
+
+def _is_resizable(tensor: Tensor) -> bool:
+    resizable: bool = tensor.untyped_storage().resizable()
+    return resizable
 
 
 def _on_host(tensor: Tensor) -> Tensor:
