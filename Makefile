@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) -I appliance/bootstrap.py
 
-.PHONY: up test check format lint types contracts bench bench-engine clean tools
+.PHONY: up test check format lint types contracts bench bench-engine gpu-check clean tools
 
 up:
 	@$(BOOTSTRAP)
@@ -40,6 +40,11 @@ bench: tools
 # brings the others.
 bench-engine: tools
 	$(BIN)/python -m tests.bench.engine
+
+# On a GPU: is it right, and how fast. With the Python that has torch for that GPU, and no network;
+# ARGS="--json PATH" writes the figures, too.
+gpu-check:
+	$(PYTHON) -m tests.gpu.check $(ARGS)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from appliance.errors import CatalogueError
 from engines.context_tokens import choose_context_tokens
-from engines.pytorch.gguf_header import GgufHeader
-from engines.pytorch.gguf_weights import GgufWeights
 from engines.pytorch.hf_config import read_hf_config
 from engines.pytorch.ingredients import Ingredients
 from engines.pytorch.kv_cache import KvShape, LayerCache
@@ -80,6 +78,30 @@ def load_model(
     `model.tensor_not_finite`; and ConfigError `engine.context_too_long`.
     """
     config, source = _open(path)
+    return build_model(
+        config,
+        source,
+        dtype=dtype,
+        device=device,
+        ops=ops,
+        num_tokens=num_tokens,
+        context_tokens=context_tokens,
+        shard=shard,
+    )
+
+
+def build_model(
+    config: ModelConfig,
+    source: WeightSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    ops: Ops,
+    num_tokens: int = 0,
+    context_tokens: int = 0,
+    shard: Shard = ALONE,
+) -> Model:
+    """The model of that configuration, its weights from any source; otherwise as `load_model`."""
     weights = WeightLoader(
         source, dtype=dtype, device=device, shard=shard, quantization=config.quantization
     )
@@ -123,5 +145,8 @@ def _open(path: Path) -> tuple[ModelConfig, WeightSource]:
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
         message = f"{path.name} is a pickle, which can run any code when it is opened"
         raise CatalogueError("model.pickle_refused", message)
+    from engines.pytorch.gguf_header import GgufHeader
+    from engines.pytorch.gguf_weights import GgufWeights
+
     gguf = GgufWeights(GgufHeader(path))
     return gguf.config, gguf

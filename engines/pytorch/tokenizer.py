@@ -6,8 +6,6 @@ from itertools import chain
 from pathlib import Path
 
 from engines.cuts import Cuts
-from engines.pytorch.gguf_header import GgufHeader
-from engines.pytorch.gguf_vocabulary import read_gguf_vocabulary
 from engines.pytorch.hf_config import read_hf_config
 from engines.pytorch.hf_vocabulary import read_hf_vocabulary
 from engines.pytorch.vocabulary import Vocabulary
@@ -62,4 +60,7 @@ def load_tokenizer(path: Path) -> HfTokenizer:
     """
     if path.is_dir():
         return HfTokenizer(read_hf_vocabulary(path, read_hf_config(path).vocabulary_size))
+    from engines.pytorch.gguf_header import GgufHeader
+    from engines.pytorch.gguf_vocabulary import read_gguf_vocabulary
+
     return HfTokenizer(read_gguf_vocabulary(GgufHeader(path)))
