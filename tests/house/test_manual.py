@@ -24,7 +24,9 @@ from tests.house.source import ROOT, modules, tree_of
 MANUAL: Final = ROOT / "appliance" / "manual"
 _CODE: Final = re.compile(r"[a-z]+\.[a-z_]+")
 # A constant that looks like a code and is not one: the second word is a kind of file.
-_FILES: Final = frozenset({"toml", "json", "db", "key", "log", "lock", "safetensors", "sock", "txt"})
+_FILES: Final = frozenset(
+    {"toml", "json", "db", "key", "log", "lock", "safetensors", "sock", "txt"}
+)
 
 
 def codes_raised() -> set[str]:
