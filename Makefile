@@ -10,11 +10,12 @@ up:
 	@$(BOOTSTRAP)
 	@exec $(BIN)/hisar up
 
-# What the checks below run with: the environment, PostgreSQL, the small models.
+# What the checks below run with: the environment, PostgreSQL, the small models, Keycloak.
 tools:
 	@$(BOOTSTRAP) --tests
 	@$(BIN)/python -m tests.small_model
 	@$(BIN)/python -m tests.embedding_model
+	@$(BIN)/python -m tests.keycloak_server
 
 check: format lint types contracts test
 

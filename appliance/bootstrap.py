@@ -266,6 +266,8 @@ def install_missing() -> None:
         "python3-venv": bool(importlib.util.find_spec("ensurepip")),
         "g++": any(shutil.which(name) for name in COMPILERS),
         "postgresql": has_postgresql(),
+        "default-jre-headless": shutil.which("java") is not None,
+        "maven": shutil.which("mvn") is not None,
     }
     missing = [package for package, is_here in wanted.items() if not is_here]
     if missing and os.getuid() == 0 and shutil.which("apt-get"):

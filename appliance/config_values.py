@@ -20,6 +20,7 @@ _POSTGRESQL: Final = re.compile(
 _SQLITE: Final = re.compile(r"/[^?]*[^/?][^?]*(?:\?.*)?")
 _MAX_PORT: Final = 65535
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_ISSUER_HINT: Final = 'write "https://sso.bank.example/realms/bank"'
 _GROUP: Final = re.compile(r"/[^/]+(?:/[^/]+)*")
 
 
@@ -116,12 +117,15 @@ def _check_issuer(issuer: str) -> Iterator[Complaint]:
     except ValueError:  # brackets, or a port that is no number
         url, host = urlsplit(""), ""
     is_plain = not (url.query or url.fragment or url.username) and issuer.isprintable()
+    realm = url.path.rpartition("/realms/")[2]
     if not (url.scheme in {"http", "https"} and _is_host(host) and is_plain):
-        yield Complaint("expected an address", 'write "https://sso.bank.example/realms/bank"')
+        yield Complaint("expected an address", _ISSUER_HINT)
     elif url.scheme == "http" and host not in _LOOPBACK:
         yield Complaint("keys that come over plain HTTP can be anybody's", "write https://")
     elif issuer.endswith("/"):
         yield Complaint("a realm's issuer has no slash at its end", "take it away")
+    elif "/realms/" not in url.path or not realm or "/" in realm:
+        yield Complaint("expected the address of a Keycloak realm", _ISSUER_HINT)
 
 
 def _check_groups(mapping: Mapping[str, str]) -> Iterator[Complaint]:

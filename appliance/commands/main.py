@@ -24,6 +24,7 @@ VERBS: Final = {
     "models": ("appliance.commands.models:models", "Fetch, list and remove models."),
     "fit": ("appliance.commands.fit:fit", "What a model would take in memory."),
     "keys": ("appliance.commands.keys:keys", "Make, list and revoke API keys."),
+    "identity": ("appliance.commands.identity:identity", "Set up single sign-on."),
     "config": ("appliance.commands.config:config", "Check and show the configuration."),
     "status": ("appliance.commands.status:status", "How the running box stands."),
     "doctor": ("appliance.commands.doctor:doctor", "What is wrong with this box, if anything."),

@@ -303,6 +303,8 @@ def test_a_realm_without_a_part_of_it_starts_no_box(missing: str, is_empty: bool
         ("https://sso.bank.example/realms/bank\u00a0", "address"),
         ("http://sso.bank.example/realms/bank", "plain HTTP"),
         ("https://sso.bank.example/realms/bank/", "slash"),
+        ("https://sso.bank.example", "realm"),
+        ("https://sso.bank.example/realms/bank/protocol/openid-connect", "realm"),
     ],
 )
 def test_an_issuer_that_cannot_be_is_refused_unseen(issuer: str, word: str) -> None:
