@@ -55,8 +55,8 @@ from engines.sequence import Sequence
 from engines.step_loop import Batch, StepLoop
 
 STATUS_EVERY_S: Final = 0.1
-# A frame of a display with 30 of them a second. Telling costs 0.6 ms of a step of 8 ms when the code
-# of host and gateway has left the processor's caches.
+# A frame of a display with 30 of them a second. Telling costs 0.6 ms of a step of 8 ms when the
+# code of host and gateway has left the processor's caches.
 TELL_EVERY_S: Final = 0.033
 _log: Final = logging.getLogger(__name__)
 _RECEIVE_BYTES: Final = 256 * 1024
