@@ -4,6 +4,7 @@ The loop is driven from outside: `receive` what came in, then `step`. It touches
 waits for nothing. Every request it was given ends in exactly one Finished or Failed.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
@@ -35,6 +36,8 @@ from engines.speculation import Speculation
 STEP_S: Final = 0.5
 # The gateway bounds its queue long before; this keeps a worker alive behind one that does not.
 MAX_LIVE_REQUESTS: Final = 4096
+
+_log: Final = logging.getLogger(__name__)
 
 Received: TypeAlias = Generate | Abort | Drain | Encoded
 Batch: TypeAlias = tuple[tuple[str, EngineEvent], ...]
@@ -237,6 +240,7 @@ class StepLoop:
             self._events.append((live.request.id, ending))
 
     def _fail_row(self, sequence: Sequence, message: str, code: str = "engine.row_failed") -> None:
+        _log.error("a row failed", extra={"request_id": sequence.request_id, "code": code})
         self._scheduler.finish(sequence, FinishReason.ERROR)
         self._fail(sequence.request_id, EngineError(code, message))
 

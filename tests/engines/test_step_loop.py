@@ -284,7 +284,9 @@ def failing() -> FailingRunner:
     return FailingRunner(runner.facts, runner.kv, runner.step_tokens)
 
 
-def test_a_row_that_is_not_a_number_ends_only_its_request(failing: FailingRunner) -> None:
+def test_a_row_that_is_not_a_number_ends_only_its_request(
+    failing: FailingRunner, caplog: pytest.LogCaptureFixture
+) -> None:
     """sglang#33187, flashinfer#2402: the others go on, and its keys and values are not reused."""
     failing.bad_rows = frozenset({"bad"})
     engine = Engine(failing)
@@ -292,6 +294,8 @@ def test_a_row_that_is_not_a_number_ends_only_its_request(failing: FailingRunner
         engine.ask("the text of " + request_id, id=request_id, n=2)
     engine.run()
     assert engine.failure("bad").code == "engine.row_failed"
+    (logged,) = (vars(record) for record in caplog.records)
+    assert (logged["request_id"], logged["code"]) == ("bad", "engine.row_failed")
     assert engine.text("good", 1) == "the text of good"
     failing.bad_rows = frozenset()
     engine.ask("the text of bad", id="again")
