@@ -19,6 +19,8 @@ from tests.gpu.machine import Machine
 _STD: Final = 0.02
 # Embeddings so much larger outweigh what layers add: the likeliest token is the last one again.
 _COPYING: Final = 50.0
+# Where it is, the folder is whole.
+_LAST_FILE: Final = "tokenizer_config.json"
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _QWEN3_600M: Final = {
     "vocab_size": 151_936,
@@ -43,15 +45,16 @@ _TINY: Final = {
 
 
 def small_model_folder(machine: Machine, *, copies: bool = False) -> Path:
-    """A model of 0.6 billion numbers as a Hugging Face folder, written once.
+    """A model of 0.6 billion numbers as a Hugging Face folder; both kinds are written at once.
 
     With `copies` its likeliest token is the one before, so that it repeats itself.
     """
-    folder = machine.folder / ("copying" if copies else "random")
-    if not (folder / "tokenizer.json").is_file():
-        _write_model(machine, folder, _COPYING if copies else 1.0)
-        _write_tokenizer(folder, small_vocabulary(machine))
-    return folder
+    folder, copying = machine.folder / "random", machine.folder / "copying"
+    if not (copying / _LAST_FILE).is_file():
+        for path, scale in ((folder, 1.0), (copying, _COPYING)):
+            _write_model(machine, path, scale)
+            _write_tokenizer(path, small_vocabulary(machine))
+    return copying if copies else folder
 
 
 def small_vocabulary(machine: Machine) -> int:
@@ -169,11 +172,11 @@ def _write_model(machine: Machine, folder: Path, embedding_scale: float) -> None
 
 
 def _write_tokenizer(folder: Path, num_tokens: int) -> None:
-    """Last, since it tells that the folder is whole. Its tokens are words of letters."""
+    """Its tokens are words of letters."""
     bpe = Tokenizer(BPE(vocab={_word(number): number for number in range(num_tokens)}, merges=[]))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({}))
+    (folder / _LAST_FILE).write_text(json.dumps({}))
 
 
 def _word(number: int) -> str:

@@ -63,7 +63,7 @@ def _transformers(machine: Machine, asks: list[Ask]) -> tuple[int, float]:
 
     folder = small_model_folder(machine)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=machine.dtype)
-    model = model.to(machine.device).eval()
+    model = model.to(device=machine.device).eval()
     sizes = [size for size in (64, 128, 256) if size <= len(asks)] or [len(asks)]
     _generate(machine, model, asks[: sizes[0]], _PROBE_TOKENS, 60.0)  # warms up
     probes = {size: _probe(machine, model, asks[:size]) for size in sizes}
