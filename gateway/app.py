@@ -135,7 +135,7 @@ async def _tokens(
     realm = Realm(config.identity.issuer, config.identity.ca_file)
     keys = KeySet(realm.fetch_keys, clock)
     async with _running(keys.keep_fresh()):
-        yield Tokens(config.identity, keys, config.limits.per_key, numbers)
+        yield Tokens(config.identity, keys, config.limits.per_key, numbers, utc_now)
 
 
 @asynccontextmanager

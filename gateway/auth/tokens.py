@@ -14,12 +14,14 @@ import jwt
 import msgspec
 from msgspec import Struct
 
+from appliance.clock import Now
 from appliance.config import IdentityConfig
 from appliance.errors import RequestError
 from appliance.identity import Limits, Principal
 from appliance.metrics import Metrics
 from gateway.auth.claims import to_principal
 from gateway.auth.key_set import KeySet
+from gateway.auth.known_tokens import KnownTokens
 from gateway.auth.realm import ALGORITHMS
 
 _CREDENTIAL: Final = "Bearer"
@@ -52,12 +54,14 @@ class Tokens:
     """The tokens of one realm."""
 
     def __init__(
-        self, config: IdentityConfig, keys: KeySet, limits: Limits, metrics: Metrics
+        self, config: IdentityConfig, keys: KeySet, limits: Limits, metrics: Metrics, now: Now
     ) -> None:
         self._config = config
         self._keys = keys
         self._limits = limits
         self._metrics = metrics
+        self._now = now
+        self._known = KnownTokens()
 
     async def identify(self, token: str) -> Principal:
         """The bearer. Raises RequestError 401 for a bad token, 403 for one without a tenant, and
@@ -68,7 +72,21 @@ class Tokens:
             key = await self._keys.find(header.kid)
         if key is None:
             raise self._refusal(_UNSIGNED, "is not signed by the realm")
-        return to_principal(self._verify(token, key), self._config, self._limits)
+        known = self._known.find(token, key, self._now().timestamp())
+        return known or self._judge(token, key)
+
+    def _judge(self, token: str, key: jwt.PyJWK) -> Principal:
+        claims = self._verify(token, key)
+        if claims.get("typ") != _CREDENTIAL:
+            raise self._refusal("type", "is no access token (typ)")
+        allowed = self._config.authorized_parties
+        if allowed and claims.get("azp") not in allowed:
+            raise self._refusal("client", "was given to a client that may not use this box (azp)")
+        if not (claims["sub"] and claims["sub"].isprintable()):
+            raise self._refusal("claims", "names no bearer (sub)")
+        principal = to_principal(claims, self._config, self._limits)
+        self._known.keep(token, key, int(claims["exp"]) + self._config.leeway_s, principal)
+        return principal
 
     def _verify(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:
@@ -84,11 +102,6 @@ class Tokens:
         except jwt.InvalidTokenError as error:
             reason, told = next(rest for kind, *rest in _FAULTS if isinstance(error, kind))
             raise self._refusal(reason, told) from None
-        if claims.get("typ") != _CREDENTIAL:
-            raise self._refusal("type", "is no access token (typ)")
-        allowed = self._config.authorized_parties
-        if allowed and claims.get("azp") not in allowed:
-            raise self._refusal("client", "was given to a client that may not use this box (azp)")
         return claims
 
     def _refusal(self, reason: str, told: str) -> RequestError:

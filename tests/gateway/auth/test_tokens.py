@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt import PyJWK
 
+from appliance.clock import utc_now
 from appliance.config import IdentityConfig
 from appliance.errors import RequestError
 from appliance.identity import Limits, Principal, Scope
@@ -42,7 +43,9 @@ class Door:
     def __init__(self) -> None:
         self.num_fetched = 0
         self.metrics = Metrics()
-        self.tokens = Tokens(CONFIG, KeySet(self._fetch, lambda: 0.0), LIMITS, self.metrics)
+        self.kids = ["one", "pss", "curve"]
+        keys = KeySet(self._fetch, lambda: 0.0)
+        self.tokens = Tokens(CONFIG, keys, LIMITS, self.metrics, utc_now)
 
     async def identify(self, token: str) -> Principal:
         return await self.tokens.identify(token)
@@ -54,8 +57,8 @@ class Door:
 
     async def _fetch(self) -> dict[str, PyJWK]:
         self.num_fetched += 1
-        published = (jwk("one"), jwk("pss", "PS256"), jwk("curve", "ES256"))
-        return {entry["kid"]: PyJWK(entry) for entry in published}
+        algorithms = {"pss": "PS256", "curve": "ES256"}
+        return {kid: PyJWK(jwk(kid, algorithms.get(kid, "RS256"))) for kid in self.kids}
 
 
 @pytest.fixture
@@ -147,6 +150,8 @@ async def test_a_changed_token_is_not_signed(door: Door) -> None:
         ({"typ": "bearer"}, "typ"),
         ({"typ": None}, "typ"),
         ({"sub": None}, "claim"),
+        ({"sub": ""}, "sub"),
+        ({"sub": "a\x00b"}, "sub"),
         ({"sub": 7}, "claim"),
         ({"exp": None}, "claim"),
         ({"iat": None}, "claim"),
@@ -171,6 +176,14 @@ async def test_clocks_may_disagree_by_the_leeway(door: Door) -> None:
     for changes in ({"iat": 50, "nbf": 50}, {"exp": -50}):
         assert await door.identify(sign(claims(**changes)))
     assert (await door.refusal(sign(claims(exp=-70)))).code == "auth.token_expired"
+
+
+async def test_a_token_of_a_key_that_was_withdrawn_is_good_no_more(door: Door) -> None:
+    token = sign(claims())
+    assert await door.identify(token)
+    door.kids = ["new"]
+    assert await door.identify(sign(claims(), "new"))
+    assert (await door.refusal(token)).message == SIGNATURE
 
 
 async def test_refusals_are_counted_by_what_was_wrong(door: Door) -> None:
