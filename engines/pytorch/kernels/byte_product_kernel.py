@@ -44,7 +44,7 @@ def tiling(num_rows: int) -> Tiling:
 def multiply(x: Tensor, weight: ByteWeight) -> Tensor:
     """See `byte_product.multiply`."""
     num_outputs, num_inputs = weight.numbers.shape
-    rows = x.reshape(-1, num_inputs)
+    rows = x.reshape(-1, num_inputs).contiguous()
     answers = torch.empty((len(rows), num_outputs), dtype=x.dtype, device=x.device)
     tiles = tiling(len(rows))
     is_float8 = weight.numbers.dtype == torch.float8_e4m3fn

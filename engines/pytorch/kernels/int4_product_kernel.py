@@ -44,7 +44,7 @@ def tiling(num_rows: int) -> Tiling:
 
 def multiply(x: Tensor, weight: Int4Weight) -> Tensor:
     """See `int4_product.multiply`."""
-    rows = x.reshape(-1, weight.num_inputs)
+    rows = x.reshape(-1, weight.num_inputs).contiguous()
     num_outputs = len(weight.words)
     answers = torch.empty((len(rows), num_outputs), dtype=x.dtype, device=x.device)
     tiles = tiling(len(rows))

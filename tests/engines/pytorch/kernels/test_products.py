@@ -159,6 +159,18 @@ def test_bytes(
     _check(multiply, weight, dense, num_rows, dtype)
 
 
+def test_inputs_may_be_cut_from_wider_rows(multiply: Multiply) -> None:
+    wide = torch.randn(3, 400, generator=torch.Generator().manual_seed(8))
+    numbers, zeros, scales = _int4_parts(200, 16, 2)
+    int4 = int4_product.from_awq(
+        _packed(numbers, AWQ_ORDER, 1), _packed(zeros, AWQ_ORDER, 1), scales
+    )
+    _, int8, _ = next(_byte_weights())
+    for weight in (int4, int8):
+        cut = wide[:, 200:]
+        assert torch.equal(multiply(cut, weight), multiply(cut.contiguous(), weight))
+
+
 def test_every_float8_becomes_the_same_float16_with_and_without_the_instruction() -> None:
     numbers = torch.arange(256, dtype=torch.uint8)
     expected = numbers.view(torch.float8_e4m3fn).half()
