@@ -6,7 +6,6 @@ Exit status: 0 after a drain, 75 when another host has the socket, else the erro
 import argparse
 import asyncio
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from appliance.config import Config, EngineName
 from appliance.environment import configured
 from appliance.errors import HisarError
 from appliance.home import Home
+from appliance.stop_signals import STOP_SIGNALS, ignore_stop_signals
 from engines.host import Host
 from engines.keeper import Patience
 from engines.listening import listening
@@ -73,7 +73,7 @@ async def serve(host: Host, listener: socket.socket, config: Config, ready_fd: i
     """Listen, preload, and drain on SIGTERM or Ctrl-C."""
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, told_to_stop.set)
     server = await host.listen(listener)
     if ready_fd is not None:
@@ -85,6 +85,7 @@ async def serve(host: Host, listener: socket.socket, config: Config, ready_fd: i
     following.cancel()
     await host.drain(server, within_s=config.gateway.drain_s)
     await preloading
+    ignore_stop_signals(loop)
 
 
 if __name__ == "__main__":

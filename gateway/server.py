@@ -7,7 +7,6 @@ Whoever called `serve` closes records and store after that.
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +17,7 @@ from litestar.types import ASGIApp
 from appliance.config import GatewayConfig
 from appliance.errors import EngineError
 from appliance.machine import require_free_port
+from appliance.stop_signals import STOP_SIGNALS, ignore_stop_signals
 from gateway.box import Box
 from gateway.http1 import IDLE_TIMEOUT_S, Http1
 from gateway.limits.admission import RETRY_AFTER_S
@@ -63,7 +63,7 @@ async def serve(app: ASGIApp, box: Box, listener: socket.socket) -> None:
         )
     )
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, box.drain.begin)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     draining = asyncio.create_task(_drain(box))
@@ -71,6 +71,7 @@ async def serve(app: ASGIApp, box: Box, listener: socket.socket) -> None:
     server.should_exit = True
     await serving
     draining.cancel()
+    ignore_stop_signals(loop)
 
 
 async def _drain(box: Box) -> None:
