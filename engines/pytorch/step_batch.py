@@ -40,9 +40,13 @@ class StepBatch:
         self._context_lengths = _Field((num_slots,), torch.int32, device)
         self._block_tables = _Field((num_slots, width), torch.int32, device)
         self._counting = np.arange(most_rows + 1)
+        self._sent: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def fill(self, chunks: Seq[Chunk]) -> StepInputs:
         """The inputs of any step."""
+        self._wait_until_sent()
         lengths = np.array([chunk.length + len(chunk.drafts) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         ends = np.cumsum(lengths)
@@ -67,6 +71,7 @@ class StepBatch:
 
         Padding is stored nowhere and sees nothing. Block tables have their full width.
         """
+        self._wait_until_sent()
         num_sequences = len(chunks)
         positions = self._positions.array[:num_sequences]
         positions[:] = [chunk.start for chunk in chunks]
@@ -117,7 +122,7 @@ class StepBatch:
         *,
         max_query_length: int,
     ) -> StepInputs:
-        return StepInputs(
+        inputs = StepInputs(
             token_ids=self._token_ids.send(num_tokens),
             positions=self._positions.send(num_tokens),
             slots=self._slots.send(num_tokens),
@@ -127,6 +132,14 @@ class StepBatch:
             output_rows=self._output_rows.send(num_outputs),
             max_query_length=max_query_length,
         )
+        if self._sent is not None:
+            self._sent.record()
+        return inputs
+
+    def _wait_until_sent(self) -> None:
+        """A step that samples nothing is not waited for: its copies may not have begun yet."""
+        if self._sent is not None:
+            self._sent.synchronize()
 
 
 class _Field:
