@@ -9,7 +9,7 @@ What is there stays as it is, but for the scope's mappers, on which it depends w
 This is the only file that knows python-keycloak, and no request passes here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import Struct
@@ -23,6 +23,12 @@ CLI_CLIENT: Final = "hisar-cli"
 _SCOPE: Final = "hisar"
 _PATIENCE_S: Final = 30
 _OPENID: Final = {"protocol": "openid-connect"}
+_NO_LOGIN: Final = {
+    "publicClient": False,
+    "standardFlowEnabled": False,
+    "directAccessGrantsEnabled": False,
+    "serviceAccountsEnabled": False,
+}
 _CLI: Final = {
     "clientId": CLI_CLIENT,
     "name": "Hisar in the terminal",
@@ -71,7 +77,7 @@ class RealmKeeper:
     def provision(self) -> tuple[str, ...]:
         """Make what is missing; what was made, in words. A second time there is nothing to make.
 
-        Raises MachineError `identity.not_provisioned`.
+        Raises MachineError `identity.not_provisioned` or `identity.misleading_group`.
         """
         from keycloak.exceptions import KeycloakError
 
@@ -155,33 +161,29 @@ class RealmKeeper:
     def _make_groups(self, path: str) -> Iterator[str]:
         parent: str | None = None
         so_far = ""
-        for name in path.strip("/").split("/"):
-            so_far += f"/{name}"
-            found = self._found(self._admin.get_group_by_path, so_far)
+        while so_far != path:
+            found = self._find_towards(path, parent)
             if found is None:
-                parent = self._admin.create_group({"name": name}, parent)
-                yield f"group {so_far}"
-            else:
-                parent = found["id"]
+                name = path[len(so_far) + 1 :].partition("/")[0]
+                found = {
+                    "id": self._admin.create_group({"name": name}, parent),
+                    "path": f"{so_far}/{name}",
+                }
+                yield f"group {found['path']}"
+            parent, so_far = found["id"], found["path"]
 
-    @staticmethod
-    def _found(get: Callable[[str], dict[str, Any]], what: str) -> dict[str, Any] | None:
-        from keycloak.exceptions import KeycloakGetError
-
-        try:
-            return get(what)
-        except KeycloakGetError as error:
-            if error.response_code == 404:
-                return None
-            raise
-
-
-_NO_LOGIN: Final = {
-    "publicClient": False,
-    "standardFlowEnabled": False,
-    "directAccessGrantsEnabled": False,
-    "serviceAccountsEnabled": False,
-}
+    def _find_towards(self, path: str, parent: str | None) -> dict[str, Any] | None:
+        """The group inside `parent` that is on the way to `path`."""
+        groups = self._admin.get_group_children(parent) if parent else self._admin.get_groups()
+        on_the_way = [it for it in groups if f"{path}/".startswith(f"{it['path']}/")]
+        for group in on_the_way:
+            if "/" in group["name"] and "~/" not in group["path"]:
+                raise MachineError(
+                    "identity.misleading_group",
+                    f"a group is named {group['name']!r} and reads like a path of others",
+                    hint="rename it, or have Keycloak escape slashes in paths of groups",
+                )
+        return on_the_way[0] if on_the_way else None
 
 
 def _mappers(audience: str) -> tuple[dict[str, Any], ...]:

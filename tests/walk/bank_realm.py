@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt import PyJWKClient, get_unverified_header
 from keycloak import KeycloakAdmin
 
 from appliance.config import IdentityConfig
@@ -91,6 +93,14 @@ group_roles = {{"/bank/it" = "admin"}}
             client_id="nightly",
             client_secret=NIGHTLY_SECRET,
         )
+
+    def public_key(self, token: str) -> tuple[str, RSAPublicKey]:
+        """The name of the key that a token is signed with, and what the realm publishes of it."""
+        kid = get_unverified_header(token)["kid"]
+        published = PyJWKClient(f"{self.config.issuer}/protocol/openid-connect/certs")
+        key = published.get_signing_key(kid).key
+        assert isinstance(key, RSAPublicKey)
+        return kid, key
 
     def rotate_key(self) -> None:
         """Make a new key, with which tokens are signed from now on; the old one is still known."""

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from appliance.audit.record import Received
+from appliance.errors import MachineError
 from tests.appliance.commands.conftest import Hisar
+from tests.gateway.auth.signing import jwk, sign
 from tests.keycloak_server import PASSWORD
 from tests.walk.bank_realm import BankRealm
 from tests.walk.running_box import RunningBox, running_box, wait_until
@@ -62,6 +65,18 @@ def test_a_mapper_that_was_bent_is_set_right(bank: BankRealm) -> None:
     bent = {**mapper, "config": {**mapper["config"], "full.path": "false"}}
     bank.admin.update_mapper_in_client_scope(scope, mapper["id"], bent)
     assert bank.keeper().provision() == ("mapper groups, set right",)
+    assert bank.keeper().provision() == ()
+
+
+def test_a_group_that_reads_like_the_path_of_another_is_refused(bank: BankRealm) -> None:
+    """keycloak/keycloak#23900: tokens cannot tell `ai/admins` from `admins` inside `ai`."""
+    group = bank.admin.create_group({"name": "bank/it"})
+    try:
+        with pytest.raises(MachineError) as refused:
+            bank.keeper().provision()
+    finally:
+        bank.admin.delete_group(group)
+    assert refused.value.code == "identity.misleading_group"
     assert bank.keeper().provision() == ()
 
 
@@ -161,6 +176,48 @@ def test_no_request_fails_while_keys_rotate(bank: BankRealm, bank_box: RunningBo
             assert chat(bank_box, bank.login("ayse")).status_code == 200
     assert len(statuses) > 10
     assert set(statuses) == {200}
+
+
+# From here on names of keys that do not exist are asked for: for ten seconds no new key is found.
+
+
+def test_a_token_that_is_forged_with_the_realm_s_public_key_is_no_way_in(
+    bank: BankRealm, bank_box: RunningBox
+) -> None:
+    """doretox/atomicvulns#24, infiniflow/ragflow#15181"""
+    good = bank.login("mehmet")
+    kid, key = bank.public_key(good)
+    armoured = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    bare = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    forged = [
+        *(
+            sign(claims_of(good), kid, "HS256", secret)
+            for secret in (armoured, armoured[:-1], bare)
+        ),
+        *(sign(claims_of(good), kid, alg) for alg in ("none", "None", "nOnE")),
+        sign(claims_of(good), "mine", jwk=jwk("mine")),
+        sign(claims_of(good), "mine", kid=kid, jku="http://127.0.0.1:9/k"),
+        sign(claims_of(good), "mine", kid="../../dev/null"),
+    ]
+    with bank_box.client(good) as client:
+        assert client.get("/metrics").status_code == 200
+    for token in forged:
+        with bank_box.client(token) as client:
+            for path in ("/v1/models", "/metrics"):
+                answer = client.get(path)
+                assert code_of(answer) == (401, "auth.invalid_token")
+                assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+
+
+def test_a_flood_of_unknown_keys_stands_in_nobody_s_way(
+    bank: BankRealm, bank_box: RunningBox
+) -> None:
+    """mckinsey/agents-at-scale-ark#2568"""
+    token = bank.login("ayse")
+    for number in range(50):
+        assert chat(bank_box, sign({}, "mine", kid=f"random-{number}")).status_code == 401
+        assert chat(bank_box, token).status_code == 200
+    assert bank_box.metric("hisar_tokens_refused_total", reason="signature") >= 50
 
 
 def test_a_box_goes_on_while_the_provider_is_down(bank: BankRealm, bank_box: RunningBox) -> None:
