@@ -32,7 +32,6 @@ from engines.sequence import Sequence
 from engines.speculation import Speculation
 
 # How long a step may take while streams run and prompts come in: their next tokens wait for it.
-# Beside eight streams of the default model on two cores prompts keep nine tenths of the time.
 STEP_S: Final = 0.5
 # The gateway bounds its queue long before; this keeps a worker alive behind one that does not.
 MAX_LIVE_REQUESTS: Final = 4096
